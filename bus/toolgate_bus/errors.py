@@ -1,15 +1,15 @@
 """All errors that Toolgate raises on purpose, and what to do about each.
 
 - ToolgateError
-  - ConfigError      the user's file or option is wrong: say so and stop
-  - NoServer         no bus to join: start one or name one
-  - CallDenial       a call may not run: its words are for the LLM
-  - TurnStop         an operator ends an agent's turn: end it
-  - CodecError       bytes from elsewhere are bad: count, acknowledge, drop; never raise into a loop
-  - TransportError   the bus did not do it: try again later
-    - BusDown        there is no connection now: decide by `on_bus_down`
-    - OutcomeUnknown the command may or may not have run: only repeat what is idempotent by key
-    - TooFewReplicas fewer replicas than required have a write: it does not count
+  - ConfigError      the user's file or option is wrong; say so and stop
+  - NoServer         there is no bus to join; start one or name one
+  - CallDenial       a call may not run; the message is for the LLM
+  - TurnStop         an operator ends an agent's turn; end it
+  - CodecError       bytes from another process are invalid; count, acknowledge and drop them; end no loop
+  - TransportError   the bus did not carry out a command; try again later
+    - BusDown        there is no connection to the bus; decide by `on_bus_down`
+    - OutcomeUnknown the command may or may not have run; repeat it only if it is idempotent by key
+    - TooFewReplicas fewer replicas than required have a write; it does not count
     - Refusal        (a ConfigError too) the server refuses, until somebody changes its settings or ours
 """
 
@@ -18,7 +18,7 @@ from typing import Literal
 BadReason = Literal[
     "malformed", "oversize", "version", "phase", "forged", "unsolicited", "no_key", "flood", "jump"
 ]
-"""Reasons why bytes are refused. The counters' label `reason` has these values, so the set is closed."""
+"""Reasons for which bytes are refused. They are the values of the counters' label `reason`: a closed set."""
 
 
 class ToolgateError(Exception):
@@ -30,11 +30,11 @@ class ConfigError(ToolgateError):
 
 
 class NoServer(ToolgateError):  # noqa: N818 - it is a state of the world, not a fault
-    """No bus is named and none is running."""
+    """Error because no server is named and none is running."""
 
 
 class CodecError(ToolgateError):
-    """Bytes from another process that are refused. They are dropped, and counted under `reason`."""
+    """Error in bytes from another process. They are dropped, and counted under `reason`."""
 
     def __init__(self, reason: BadReason, detail: str = "") -> None:
         super().__init__(f"{reason}: {detail}" if detail else reason)
@@ -42,32 +42,32 @@ class CodecError(ToolgateError):
 
 
 class CallDenial(ToolgateError):  # noqa: N818 - a ruling, not a fault
-    """Ruling that a call may not run. The message is the text for the LLM."""
+    """Decision that a call may not run. The message is the text for the LLM."""
 
 
 class TurnStop(ToolgateError):  # noqa: N818 - somebody's wish, not a fault
-    """Order of an operator that this agent's turn ends."""
+    """Order of an operator to end this agent's turn."""
 
 
 class TransportError(ToolgateError):
-    """The bus did not carry out a command. A later attempt may succeed."""
+    """Error because the bus did not carry out a command. A later attempt may succeed."""
 
 
 class BusDown(TransportError):  # noqa: N818 - it is a state of the world, not a fault
-    """There is no connection to the bus at the moment."""
+    """Error because there is no connection to the bus at the moment."""
 
 
 class OutcomeUnknown(TransportError):  # noqa: N818 - as above
-    """The connection broke after the command was sent: it may have run."""
+    """Error because the connection broke after a command was sent. The command may have run."""
 
 
 class TooFewReplicas(TransportError):  # noqa: N818 - as above
-    """A write reached fewer replicas than required, or the server takes no writes because it has too few."""
+    """Error because a write reached too few replicas, or the server refuses writes because it has too few."""
 
 
 class Refusal(ConfigError, TransportError):  # noqa: N818 - as above
-    """The server refuses: no right, a key of another type, wrong credentials or node. The message says which.
+    """Refusal by the server: missing right, key of another type, wrong credentials, or wrong node.
 
-    A command that is starting ends with it, as with any ConfigError. A running process treats it like
-    a bus that is away, and goes on once somebody has fixed it.
+    The message says which. A command that is starting ends with this error, as with any ConfigError.
+    A running process treats it like a bus that is away, and goes on once somebody has fixed it.
     """

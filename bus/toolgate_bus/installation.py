@@ -2,7 +2,7 @@
 
 A copy comes from a clone, a wheel, a repository or a package index. pip and uv record that in
 `direct_url.json`. `how_to_install` reads the record; every message that names a command to install uses it.
-It imports what it needs when it is called: most processes miss nothing.
+It imports modules only when it is called, because in most processes no package is missing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -80,7 +80,7 @@ def find_source(
     requirements: Sequence[str],
     exists: Callable[[str], bool],
 ) -> list[str]:
-    """Return the words after `install`, by `direct_url.json` (None: the copy came from an index). Pure.
+    """Return the words after `install`. `record` is `direct_url.json`; None: a copy from an index. Pure.
 
     If the clone or file that the copy came from is gone, return the requirements of these extras.
     """

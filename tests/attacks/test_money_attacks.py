@@ -118,7 +118,7 @@ async def test_an_orchestrator_moves_no_money_but_its_own_and_hides_and_breaks_n
 
     async def counted():
         said = (await toolgate("budget", "list")).stderr
-        return "4 facts told of decisions of another orchestrator" in said
+        return "4 facts were about decisions of another orchestrator" in said
 
     await wait_until(counted, timeout=30)
     listed = map(json.loads, (await toolgate("decisions", "--json")).stdout.splitlines())

@@ -89,7 +89,7 @@ async def test_a_scheduler_says_that_agents_of_an_older_release_ask(
 async def test_the_doctor_names_who_is_signed_as_an_older_release_signs(commands, namespace):
     roster = await announce_as_before(commands, namespace)
     found = {one.name: one for one in roster_findings(await roster.read())}
-    assert "gamma (pid 0 on its host) is signed as another release" in found["roster-signatures"].what
+    assert "gamma (pid 0 on its host) signs as another release" in found["roster-signatures"].what
     assert found["roster-signatures"].change.startswith("stop the whole fleet")
 
 

@@ -93,7 +93,7 @@ def test_only_its_own_pages_may_change_anything(headers, own):
 
 def test_a_token_that_could_be_guessed_is_refused():
     for bad in ("short", "x" * 15, "with a space in it all", "é" * 20):
-        with pytest.raises(ConfigError, match="--token: at least 16"):
+        with pytest.raises(ConfigError, match="--token: a token needs at least 16"):
             check_token(bad, "--token")
     assert check_token(TOKEN, "--token") == TOKEN
 

@@ -227,7 +227,7 @@ def test_a_fleet_with_replicas_and_readers_has_nothing_to_mend():
         ("priority", 7, "priority 0 and 7"),
         ("tools", ("a*",), "tools * and a*"),
         ("shadow", True, "no and yes"),
-        ("phases", ("admit",), "phases select verify and admit. Of phases those count that all have"),
+        ("phases", ("admit",), "phases select verify and admit. Only phases that all of them have count"),
     ],
 )
 def test_replicas_that_disagree_are_named_with_the_older_to_end(field, value, told):
@@ -339,7 +339,7 @@ def test_money_that_nobody_reserved_is_told_of_and_who_meddles_with_others():
     lost, foreign = (one for one in budget_findings([state], NOW) if one.name.startswith("budget-"))
     assert (lost.level, foreign.level) == ("notice", "warning")
     assert "4 costs came without a reservation (1 of them" in lost.what
-    assert "2 facts told of another orchestrator's decisions, and were refused" in foreign.what
+    assert "2 facts reported on another orchestrator's decisions, and were refused" in foreign.what
 
 
 def test_budgets_with_room_have_nothing_to_mend():
@@ -371,7 +371,7 @@ def test_money_that_nobody_settles_is_an_error():
     held = [OpenReservation("ab", "o1", 5.0, False)]
     found = budget_findings([book(daily(0, 50_000), kept=False, held=held)], NOW)
     assert level(found, "budgets-unsettled") == "error"
-    assert "1 decision hold" in found[0].what
+    assert "reserved by 1 decision" in found[0].what
     assert level(budget_findings([book(kept=False)], NOW), "budgets-unkept") == "notice"
     long = budget_findings([book(held=[OpenReservation("ab", "o1", 4000.0, True)])], NOW)
     assert level(long, "budgets-held-long") == "notice"

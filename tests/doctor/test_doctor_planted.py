@@ -246,7 +246,7 @@ async def test_slots_that_agents_do_not_require_are_named_and_those_that_they_re
     async with Gate.open(redis=own_durable_server.url, agent="free", patience_ms=3000) as gate:
         assert (await decide(gate)).allowed
         told = (await diagnosed(own_durable_server.url)).one("roster-not-required", "warning")
-        assert told["what"].startswith("slots gives what is scarce, and 1 of 1 orchestrator")
+        assert told["what"].startswith("slots grants scarce resources, but 1 of 1 orchestrator")
         assert "required: [slots]" in told["change"]
         running.signal(signal.SIGKILL)  # what is warned of: nobody counts any more
         assert all([(await decide(gate)).allowed for _ in range(3)])
@@ -321,7 +321,7 @@ async def test_a_reservation_that_nobody_settles_is_an_error(
         await wait_until(lambda: _no_keeper(client), timeout=20)
         found = await diagnosed(own_durable_server.url)
     wrong = found.one("budgets-unsettled", "error")
-    assert "1 decision hold" in wrong["what"]
+    assert "reserved by 1 decision" in wrong["what"]
     assert "toolgate scheduler run cost-aware" in wrong["change"]
 
 

@@ -35,21 +35,21 @@ from toolgate_bus.transport.redis.storage.agents import Fleet
 from toolgate_bus.transport.redis.storage.pauses import PauseBoard
 
 OVERVIEW = """
-See the agents that are alive, stop them, and have them pause.
+See the agents that are alive, stop them, and pause them.
 
 \b
   toolgate agents                     trees of agents, and what each does now
   toolgate agents --watch             the same, until Ctrl-C
-  toolgate agents stop 4f2a           an agent and all that work for it
-  toolgate agents stop 4f2a --now     and not even after the tools that run
-  toolgate agents stop --all          everyone in the namespace
-  toolgate agents resume              what is stopped and paused; a stop stands until:
-  toolgate agents resume 4f2a         somebody lifts it
-  toolgate agents pause --all         their next calls wait, until:
-  toolgate agents resume --all        they go on
-  toolgate agents pauses              what is paused, by whom, how long yet
+  toolgate agents stop 4f2a           stop an agent and all that work for it
+  toolgate agents stop 4f2a --now     the same, without a wait for running tools
+  toolgate agents stop --all          stop every agent of the namespace
+  toolgate agents resume              list the stops and pauses that stand
+  toolgate agents resume 4f2a         lift a stop or a pause
+  toolgate agents pause --all         let the next calls of all agents wait
+  toolgate agents resume --all        end all pauses
+  toolgate agents pauses              what is paused, by whom, for how long
 
-`spent` is what an agent's tools and LLM told of costs; with --json, in
+`spent` is the cost that an agent's tools and LLM reported; with --json, in
 millionths. Exit codes: 0 shown, 1 the bus is away, 2 an option is wrong, or
 no server was found.
 """
@@ -64,9 +64,9 @@ _REFRESH_S: Final = 0.5
 _COLUMNS: Final = ("agent", "session", "now", "turns", "calls", "vetoes", "spent", "age")
 _NOBODY: Final = "No agent is alive. `toolgate run` and `toolgate chat` start some."
 WaitOption = Annotated[
-    float, typer.Option(min=0, metavar="SECONDS", help="How long to wait until they have ended.")
+    float, typer.Option(min=0, metavar="SECONDS", help="Longest wait until they have ended.")
 ]
-WatchOption = Annotated[bool, typer.Option("--watch", help="Go on showing them, until Ctrl-C.")]
+WatchOption = Annotated[bool, typer.Option("--watch", help="Keep showing them, until Ctrl-C.")]
 
 
 @app.callback(help=OVERVIEW)
@@ -82,7 +82,7 @@ def agents(
         refuse_options_before(ctx)
         return
     if watch and as_json:
-        raise ConfigError("--watch: shows a table; with --json, call it again and again")
+        raise ConfigError("--watch: cannot be combined with --json; run the command repeatedly instead")
     with join_bus(redis, namespace, None) as settings:
         url, where = str(settings.redis), settings.namespace
         found = run_async(lambda: _fetch_agents(url, where, watch=watch))
@@ -99,13 +99,13 @@ def agents(
 def stop(
     ids: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ID]...", help="Sessions, or their first letters. A root means its tree."),
+        typer.Argument(metavar="[ID]...", help="Sessions, or beginnings of ids. A root means its tree."),
     ] = None,
     everyone: Annotated[bool, typer.Option("--all", help="Every agent of the namespace.")] = False,
-    now: Annotated[bool, typer.Option("--now", help="At once; else the tools that run may finish.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="End at once; else running tools may finish.")] = False,
     exact: Annotated[
         bool,
-        typer.Option("--exact", help="Take ids as they are: of sessions that nobody sees, or that will be."),
+        typer.Option("--exact", help="Take ids literally, even of sessions that are not alive (yet)."),
     ] = False,
     wait: WaitOption = 10.0,
     redis: RedisOption = None,
@@ -120,10 +120,10 @@ def stop(
     are the calls of agents that begin to work for them.
 
     Exit codes: 0 they have ended, 1 some still ran after --wait seconds, or the bus is away; 2 an id
-    means no agent or several, too many stops stand, or no server was found.
+    matches no agent or several, too many stops stand, or no server was found.
     """
     if everyone == bool(ids):
-        raise ConfigError("say whom: one or more sessions (`toolgate agents` lists them), or --all")
+        raise ConfigError("name one or more sessions (`toolgate agents` lists them), or give --all")
     with join_bus(redis, namespace, None) as settings:
         url, where = str(settings.redis), settings.namespace
         done = run_async(lambda: _stop(url, where, tuple(ids or ()), now=now, exact=exact, wait_s=wait))
@@ -147,7 +147,7 @@ def stop(
 
 
 async def _fetch_agents(url: str, namespace: str, *, watch: bool) -> list[LiveAgent]:
-    """Return the live agents. With `watch`, show them again and again until cancelled."""
+    """Return the live agents. With `watch`, show them repeatedly until cancelled."""
     async with aclosing(RedisCommands(url, "toolgate-agents", connections=1)) as commands:
         fleet = Fleet(commands, namespace)
         if not watch:

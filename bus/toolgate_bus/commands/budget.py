@@ -36,24 +36,24 @@ from toolgate_bus.transport.redis.storage.reads import read_hashes
 from toolgate_bus.transport.redis.storage.store import RedisStore
 
 OVERVIEW = """
-Set budgets and see what is spent.
+Set budgets, and see what was spent.
 
-Budgets come with the configuration of a cost-aware scheduler; here they are
-watched, and changed while it runs.
+The configuration of a cost-aware scheduler defines the budgets. These commands
+show them, and change them while it runs.
 
 \b
   toolgate budget list                      what is spent, reserved and left
   toolgate budget show daily                which decisions hold money
   toolgate budget set daily 12.50           within a second, until `reset`
   toolgate budget set daily/agent/anna 2    one account of it alone
-  toolgate budget reset daily               nothing spent, the configured limit
+  toolgate budget reset daily               spent back to zero, configured limit
 
-A ledger that was emptied, or forgot what it had confirmed, denies until somebody
-decides:
+If a ledger was emptied, or lost what it had confirmed, calls that cost money are
+denied until somebody decides:
 
 \b
-  toolgate budget rebuild --from DIR        add what an archive shows to be spent
-  toolgate budget accept-loss --by NAME     go on with what the books say
+  toolgate budget rebuild --from DIR        add the spending that an archive shows
+  toolgate budget accept-loss --by NAME     go on with the books as they are
 """
 
 app = typer.Typer(name="budget", help=OVERVIEW, no_args_is_help=True)
@@ -62,14 +62,14 @@ app.command("accept-loss")(accept_loss)
 
 _MAX_ACCOUNTS: Final = 1024
 UNTIL: Final = (
-    "What costs money is denied until `toolgate budget rebuild` has added what a record shows to be spent, "
-    "or `toolgate budget accept-loss`."
+    "Calls that cost money are denied until `toolgate budget rebuild` has added the spending that a record "
+    "shows, or until `toolgate budget accept-loss`."
 )
 _COLUMNS: Final = ("budget", "whose", "window", "limit", "spent", "reserved", "left", "")
 _ASTRAY: Final[Mapping[str, str]] = {
-    "charged": "costs were told of calls for which nothing was reserved: the fleet's budgets paid them.",
-    "unplaced": "costs were told of calls for which nothing was reserved, and no budget is the fleet's.",
-    "foreign": "facts told of decisions of another orchestrator: nothing was settled or released by them.",
+    "charged": "costs came from calls without a reservation: the fleet's budgets paid them.",
+    "unplaced": "costs came from calls without a reservation, and the fleet has no budget to pay them.",
+    "foreign": "facts were about decisions of another orchestrator: they settled and released nothing.",
 }
 _MONEY: Final = ("limit", "spent", "reserved", "left")
 
@@ -79,7 +79,7 @@ KeyArgument = Annotated[
 BookOption = Annotated[
     str,
     typer.Option(
-        metavar="NAME", help="Whose ledger: budget, budget-shadow (rehearsals), budget-hooks (hook modules)."
+        metavar="NAME", help="Ledger to use: budget, budget-shadow (rehearsals), budget-hooks (hook modules)."
     ),
 ]
 
@@ -132,7 +132,7 @@ class _OpenBook(NamedTuple):
 
 @app.command("list")
 def list_(
-    past: Annotated[bool, typer.Option("--past", help="Also hours and days that are over.")] = False,
+    past: Annotated[bool, typer.Option("--past", help="Show past hours and days, too.")] = False,
     book: BookOption = "budget",
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
@@ -140,9 +140,9 @@ def list_(
 ) -> None:
     """Show every account: budget, whose, window, limit, spent, reserved, left.
 
-    With --json amounts are whole millionths of the currency. Costs without a
-    reservation are counted on stderr: of calls whose reservation the server
-    lost, or that ran unasked. So are facts about another orchestrator's decisions.
+    With --json, amounts are whole millionths of the currency. Stderr has the number
+    of costs without a reservation (the server lost it, or the call ran unasked), and
+    of facts about another orchestrator's decisions.
 
     \b
       toolgate budget list
@@ -190,7 +190,7 @@ def show(
             for one in accounts:
                 print_json({**one, "held": [h for h in held if one["account"] in h["accounts"]]})
             return
-        console.print(_table(accounts) if accounts else f"Nothing was spent of {escape(key)} yet.")
+        console.print(_table(accounts) if accounts else f"Nothing was spent from {escape(key)} yet.")
         for one in held:
             state = "runs" if one["executing"] else "is decided"
             console.print(
@@ -207,10 +207,11 @@ def show(
 def set_(
     key: KeyArgument,
     limit: Annotated[
-        str | None, typer.Argument(metavar="LIMIT", help="In the currency, such as 12.50; none only counts.")
+        str | None,
+        typer.Argument(metavar="LIMIT", help="Limit in the currency, such as 12.50; none only counts."),
     ] = None,
     configured: Annotated[
-        bool, typer.Option("--configured", help="Let the limit in the configuration hold again.")
+        bool, typer.Option("--configured", help="Use the limit of the configuration again.")
     ] = False,
     book: BookOption = "budget",
     redis: RedisOption = None,
@@ -234,7 +235,7 @@ def set_(
         else:
             await book.limits.put(key, amount)
         told = {"budget": key, "limit": amount, "configured": configured}
-        words = "the configured limit holds" if configured else _money(amount, book.currency(key))
+        words = "uses the configured limit" if configured else _money(amount, book.currency(key))
         _say(told, f"{key}: {words}", json_)
 
     _on_book(redis, namespace, book, work)
@@ -243,7 +244,7 @@ def set_(
 @app.command()
 def reset(
     key: KeyArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     book: BookOption = "budget",
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
@@ -256,7 +257,7 @@ def reset(
       toolgate budget reset daily/agent/anna --yes
     """
     if not yes:
-        typer.confirm(f"Set what was spent of {visible(key)} to zero?", abort=True, err=True)
+        typer.confirm(f"Set the spent amount of {visible(key)} to zero?", abort=True, err=True)
 
     async def work(book: _OpenBook) -> None:
         book.check(key)

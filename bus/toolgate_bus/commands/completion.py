@@ -1,4 +1,4 @@
-"""Names for the shell to complete (`toolgate --install-completion`): schedulers, outcomes, reasons.
+"""Complete names in the shell (`toolgate --install-completion`): schedulers, outcomes, reasons.
 
 A person waits at the keyboard. So a running server is asked for its live schedulers only briefly, and any
 error means no names. Modules are imported only where they are needed.

@@ -19,10 +19,10 @@ def is_loopback(address: str) -> bool:
 
 
 def check_token(token: str, where: str, more: str = "") -> str:
-    """Return the token. If it is easy to guess, raise ConfigError that has `where` first and `more` last."""
+    """Return the token. Raise ConfigError if it is easy to guess: `where`, the reason, then `more`."""
     if len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         raise ConfigError(
-            f"{where}: at least {MIN_TOKEN} printable ASCII characters without spaces "
+            f"{where}: a token needs at least {MIN_TOKEN} printable ASCII characters, without spaces "
             f"(`openssl rand -hex 24`){more}"
         )
     return token

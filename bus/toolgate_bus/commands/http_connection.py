@@ -1,6 +1,6 @@
-"""HTTP connections with limits.
+"""Limit HTTP connections in time and number.
 
-uvicorn waits for ever for a request that never comes, or comes byte by byte. At its limit of connections it
+uvicorn waits forever for a request that never comes, or comes byte by byte. At its limit of connections it
 refuses everybody. Here a connection has `REQUEST_S` seconds for each request, head and body. If there are
 too many connections, the one that has waited for its request for longest is closed. Connections whose
 request is being answered (the streams of open pages) are left alone.
@@ -37,12 +37,12 @@ class BoundedConnection(H11Protocol):
             next(iter(self._idle)).give_up()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
+        """Stop the wait for a request."""
         self._wait_no_longer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take some of a request."""
+        """Take a part of a request."""
         super().data_received(data)
         if not self._awaits_request:
             self._wait_no_longer()
@@ -54,13 +54,13 @@ class BoundedConnection(H11Protocol):
             self._wait()
 
     def give_up(self) -> None:
-        """Close the connection without a reply, since it asked nothing."""
+        """Close the connection without a reply, because it sent no whole request."""
         self._wait_no_longer()
         self.transport.abort()
 
     @property
     def _awaits_request(self) -> bool:
-        """True while head or body is still to come. A peer that closed after its request has sent it all."""
+        """True while head or body is incomplete. A peer that closed after its request has sent it all."""
         return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
 
     @property

@@ -1,4 +1,4 @@
-"""uvicorn as our commands use it: a socket, and a server that leaves signals to the command.
+"""Run uvicorn as our commands need it: on a given socket, without signal handlers of its own.
 
 Connections are limited by `http_connection`, or by a class of the command's own.
 """
@@ -27,7 +27,7 @@ def bind_socket(address: str, port: int, options: tuple[str, str] = ("--address"
         family, kind, proto, _, place = found[0]
         bound = socket.socket(family, kind, proto)
     except OSError as error:
-        raise ConfigError(f"{options[0]}: {address} is no address of this machine: {error}") from None
+        raise ConfigError(f"{options[0]}: {address} is not an address of this machine: {error}") from None
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(place)
@@ -36,13 +36,13 @@ def bind_socket(address: str, port: int, options: tuple[str, str] = ("--address"
     except OSError as error:
         bound.close()
         raise ConfigError(
-            f"{options[1]}: {address} port {port} cannot be listened on: {error.strerror}"
+            f"{options[1]}: cannot listen on {address} port {port}: {error.strerror}"
         ) from None
     return bound
 
 
 class HttpServer(uvicorn.Server):
-    """Server that tells when it is up, and leaves signals to the command."""
+    """Server that sets the event `up` once it serves, and leaves signals to the command."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

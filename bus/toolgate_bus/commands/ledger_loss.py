@@ -1,4 +1,4 @@
-"""`toolgate budget rebuild` and `accept-loss`: decide what becomes of a ledger that was lost."""
+"""`toolgate budget rebuild` and `accept-loss`: repair a lost ledger, or accept the loss."""
 
 import asyncio
 import time
@@ -50,7 +50,7 @@ POLL_S: Final = 0.1
 BookOption = Annotated[
     str,
     typer.Option(
-        metavar="NAME", help="Whose ledger: budget, budget-shadow (rehearsals), budget-hooks (hook modules)."
+        metavar="NAME", help="Ledger to use: budget, budget-shadow (rehearsals), budget-hooks (hook modules)."
     ),
 ]
 
@@ -73,8 +73,8 @@ class _Loss:
 
 
 def accept_loss(
-    by: Annotated[str, typer.Option("--by", metavar="NAME", help="Who decides this.")],
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the journal.")] = "",
+    by: Annotated[str, typer.Option("--by", metavar="NAME", help="Who decides this, for the journal.")],
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason, for the journal.")] = "",
     book: BookOption = "budget",
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
@@ -94,17 +94,17 @@ def accept_loss(
         if book.loss is None or not await book.ledger.decide("accept-loss", who, why):
             raise ConfigError(f"the ledger {book.name} is not lost: there is nothing to accept")
         told = {"book": book.name, "decided": "accept-loss", "why": book.loss.why, "by": who, "reason": why}
-        _say(json_, told, f"accepted: the ledger {book.name} goes on with what its books say.")
+        _say(json_, told, f"accepted: the ledger {book.name} goes on with its books as they are.")
 
     _on_book(redis, namespace, book, work)
 
 
 def rebuild(
     archive: Annotated[
-        Path | None, typer.Option("--from", metavar="DIR", help="What `toolgate decisions archive` keeps.")
+        Path | None, typer.Option("--from", metavar="DIR", help="Archive of `toolgate decisions archive`.")
     ] = None,
     facts: Annotated[
-        bool, typer.Option("--facts", help="What the server's own record of the last hour tells.")
+        bool, typer.Option("--facts", help="Use the server's record of the last hour instead.")
     ] = False,
     by: Annotated[str, typer.Option("--by", metavar="NAME", help="Who decides this, for the journal.")] = "",
     dry_run: Annotated[
@@ -121,7 +121,7 @@ def rebuild(
     archiver last read it. A second run adds nothing. Amounts that the record lacks stay lost.
 
     Without an archive, --facts has the cost-aware scheduler read the last hour's record on the server once
-    more. It settles the calls that are unsettled, from the fleet's budgets where the others are unknown.
+    more. It settles unsettled calls, from the budgets of the fleet if the other budgets are unknown.
 
     \b
       toolgate budget rebuild --from /var/lib/toolgate/archive --dry-run
@@ -129,7 +129,7 @@ def rebuild(
       toolgate budget rebuild --facts --by anna
     """
     if (archive is None) != facts:
-        raise ConfigError("give --from DIR (an archive), or --facts (the server's record), and not both")
+        raise ConfigError("give either --from DIR (an archive) or --facts (the server's record)")
 
     async def work(book: _Loss) -> None:
         if archive is not None:
@@ -148,7 +148,7 @@ def _read_archive(directory: Path, book: _Loss) -> tuple[JournalSums, JournalPla
     opened, sums = open_archive(directory), JournalSums(book.name)
     if opened.committed is not None and opened.committed.namespace != book.namespace:
         raise ConfigError(
-            f"{directory}: is of namespace {opened.committed.namespace}; give it by --namespace"
+            f"{directory}: the archive is of namespace {opened.committed.namespace}: give --namespace"
         )
     for number, line in enumerate(opened.facts(), 1):
         if number % TOLD_EVERY == 0:
@@ -156,7 +156,7 @@ def _read_archive(directory: Path, book: _Loss) -> tuple[JournalSums, JournalPla
         if is_entry(line):
             sums.take(line)
         elif line["event"] == GAP and line.get("kind") == "journal" and line.get("book") == book.name:
-            err_console.print(f"Not whole: {escape(words_of_gap(line))}", soft_wrap=True)
+            err_console.print(f"Incomplete: {escape(words_of_gap(line))}", soft_wrap=True)
     return sums, JournalPlace(sums.last)
 
 
@@ -182,7 +182,7 @@ async def _rebuild(
                 await book.ledger.decide("rebuild", visible(by)[:MAX_WORDS], "archive", _sum(added))
             break
     else:
-        raise TransportError("the books are written to all the time; try again")
+        raise TransportError("the books changed during every attempt; try again")
     _show(book, added, sums, json_, dry_run=dry_run)
 
 
@@ -190,7 +190,7 @@ async def _read_newest(book: _Loss) -> str:
     """Return the id of the journal's newest entry on the server, or `NO_ENTRY` if there is none."""
     (page,) = await read_last(book.commands, [journal_key(book.namespace, book.name)], 1)
     if isinstance(page, Exception):
-        raise ConfigError(f"the ledger's journal may not be read: {page}")
+        raise ConfigError(f"this user may not read the ledger's journal: {page}")
     return str(page[0][0].decode("ascii", "replace")) if page else NO_ENTRY
 
 
@@ -199,7 +199,7 @@ async def _read_beyond(book: _Loss, sums: JournalSums, place: JournalPlace) -> J
     while True:
         page = await read_journal(book.commands, book.namespace, book.name, place)
         if page.refused:
-            raise ConfigError(f"the ledger's journal may not be read: {page.refused}")
+            raise ConfigError(f"this user may not read the ledger's journal: {page.refused}")
         for entry in page.entries:
             sums.take(entry)
         place = page.place
@@ -243,11 +243,11 @@ async def _read_facts_again(book: _Loss, by: str, json_: bool, *, dry_run: bool)
     """Have the scheduler that keeps the ledger read the record again from its beginning."""
     store = RedisStore(book.commands, book.namespace)
     if await store.get(f"{book.name}:keeper") is None:
-        raise ConfigError(f"no scheduler keeps the ledger {book.name}: start cost-aware first")
+        raise ConfigError(f"no live scheduler keeps the ledger {book.name}: start cost-aware first")
     newest, costs = await _look_at_record(book)
     if dry_run:
         told = {"book": book.name, "calls": costs, "changed": False}
-        _say(json_, told, f"{costs} calls of the record told a cost; those that are not settled would be.")
+        _say(json_, told, f"{costs} calls in the record reported a cost; unsettled ones would be settled.")
         return
     before = {(one.key, one.window): one.spent for one in await book.ledger.balances()}
     request = await request_again(store, book.name)
@@ -273,7 +273,7 @@ def _told(one: Addition) -> dict[str, object]:
 
 
 async def _look_at_record(book: _Loss) -> tuple[dict[str, str], int]:
-    """Return the last entry of each writer's facts, and the number of facts that tell a cost."""
+    """Return the last entry of each writer's facts, and the number of facts with a cost."""
     newest: dict[str, str] = {}
     costs = 0
     async for fact in FactsReader(book.commands, book.namespace).read_stored():

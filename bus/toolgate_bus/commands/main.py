@@ -1,4 +1,4 @@
-"""Frame of the `toolgate` command: it finds the commands, and loads only the one that is called.
+"""Frame of the `toolgate` command. It finds all commands, and loads only the one that is called.
 
 Packages add commands through the entry-point group `toolgate.commands`: a `typer.Typer` becomes a
 group of commands, a function a single one. A command whose extra is not installed says so when it is
@@ -28,34 +28,34 @@ GROUP = "toolgate.commands"
 LogFormat = Literal["json", "text"]
 SUMMARIES = {
     "demo": "Watch three schedulers rule on an agent, on one screen. Start here.",
-    "init": "Write a mount plan and rules to begin with.",
-    "run": "Run an agent from a mount plan, ruled on by schedulers.",
-    "chat": "Talk with an agent, ruled on by schedulers.",
-    "replay": "Put recorded agent runs before schedulers.",
+    "init": "Write a mount plan and rules to start from.",
+    "run": "Run an agent from a mount plan; schedulers rule on its calls.",
+    "chat": "Chat with an agent; schedulers rule on its calls.",
+    "replay": "Replay recorded agent runs against schedulers.",
     "mcp": "Put a gate in front of MCP servers.",
     "scheduler": "Run schedulers, list those alive, write a new one.",
-    "policy": "Hold the rules of a policy to a file of cases.",
+    "policy": "Test the rules of a policy against a file of cases.",
     "decisions": "Show what was decided, with every verdict.",
     "approvals": "Answer the calls that wait for a person.",
-    "budget": "Set budgets and see what is spent.",
+    "budget": "Set budgets, and see what was spent.",
     "report": "Report what was spent, saved, denied and held, and by whom.",
     "agents": "List the agents on the bus; stop one.",
-    "queue": "See who has slots and who waits; change the order.",
-    "shards": "See or set over how many shards agents spread.",
+    "queue": "See which calls have slots and which wait; change their order.",
+    "shards": "See or set the number of shards that agents spread over.",
     "console": "Watch decisions, and answer held calls, in a browser.",
-    "exporter": "Serve what is decided as Prometheus metrics.",
-    "notify": "Tell people by webhooks what needs them.",
-    "hook": "Have coding agents ask: Claude Code, Codex, Gemini CLI and others.",
-    "check": "Say which tools of an agent of your framework are not gated.",
-    "serve": "Rule on the calls of any program, over HTTP on this machine.",
+    "exporter": "Serve Prometheus metrics of all decisions.",
+    "notify": "Notify people by webhook of what needs them.",
+    "hook": "Gate coding agents: Claude Code, Codex, Gemini CLI and others.",
+    "check": "List the tools of your framework's agent that are not gated.",
+    "serve": "Gate the calls of any program, over HTTP on this machine.",
     "doctor": "Check this installation and its bus.",
-    "bench": "Measure decisions beside the bare server, NATS and a webhook.",
+    "bench": "Measure decisions, compared with the bare server, NATS and a webhook.",
 }
-"""One line for each command, in the order of the help. The help shows them without loading a command."""
+"""Summary of each command, in the order of the help. The help shows them without loading a command."""
 SPELLED_OUT: Final = "toolgate-spelled-out"
-"""Name under which Python knows `spell_unencodable` as a handler of letters that an output lacks."""
+"""Name of the codec error handler `spell_unencodable`, for letters that an output cannot encode."""
 LOADED: Final = 100_000
-"""Allocations before the garbage collector runs while a command is loaded: that all stays (`run_async`)."""
+"""Allocations between runs of the garbage collector while a command loads. What it loads stays in use."""
 OVERVIEW = """
 The bus on which independent schedulers rule on every tool call an agent makes, before it runs.
 
@@ -67,8 +67,8 @@ loop runs, replaces or refuses the call.
   toolgate scheduler run policy --config rules.yaml  start a scheduler
   toolgate run "Tidy my notes" --plan plan.yaml      an agent it rules on
 
-Without --redis URL (or TOOLGATE_REDIS_URL) the commands of one user meet on an embedded \
-server, which starts with the first and ends with the last.
+Without --redis URL (or TOOLGATE_REDIS_URL), all commands of one user share an embedded \
+server. It starts with the first command and ends with the last.
 """
 
 
@@ -158,7 +158,7 @@ def _join_lines(command: Any) -> Any:
 
 
 def _spare_text(command: Any, ctx: Any) -> Any:
-    """Have texts among a command's options passed as they are, and options that are not given as None.
+    """Pass a command's text options through as they are, and options that are not given as None.
 
     Otherwise typer loads pydantic to check that a text is a text, and makes a validator for each option.
     """
@@ -253,7 +253,7 @@ def _frame(
         typer.Option(
             metavar="[json|text]",
             envvar="TOOLGATE_LOG_FORMAT",
-            help="JSON, one object a line, or text. Without it, text on a terminal and JSON elsewhere.",
+            help="Format: json (one object per line) or text. Default: text on a terminal, else json.",
         ),
     ] = None,
     _version: Annotated[

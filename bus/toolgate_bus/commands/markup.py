@@ -1,4 +1,4 @@
-"""Escape text of others for output with markup: it is shown, and has no effect. Pure."""
+"""Escape text of others for output with markup, so that it is shown and has no effect. Pure."""
 
 from rich.markup import escape as escape_markup  # noqa: TID251 - made safe below
 

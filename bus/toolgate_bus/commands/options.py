@@ -32,7 +32,7 @@ from toolgate_bus.telemetry.printable import shorten, visible
 Result = TypeVar("Result")
 
 COLLECT_AFTER = (10_000, 20, 50)
-"""Thresholds of the garbage collector. A command makes many small values that need no collector."""
+"""Thresholds of the garbage collector. They are high: most values of a command need no collector."""
 
 MAX_USER: Final = 64
 """Maximum length of a user's name in records, in characters."""
@@ -46,9 +46,9 @@ RedisOption = Annotated[
         metavar="URL",
         envvar="TOOLGATE_REDIS_URL",
         callback=lambda ctx, param, value: _warn_of_password(ctx, param, value),
-        help="Server with the bus: redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://. "
-        "Without it, the embedded server. Its password belongs into a file: TOOLGATE_REDIS_PASSWORD_FILE "
-        "names it.",
+        help="URL of the bus server: redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://. "
+        "Default: the embedded server. Put the password into a file, and name that file in "
+        "TOOLGATE_REDIS_PASSWORD_FILE.",
         rich_help_panel="Bus",
     ),
 ]
@@ -58,7 +58,7 @@ NamespaceOption = Annotated[
         "--namespace",
         metavar="NAME",
         envvar="TOOLGATE_NAMESPACE",
-        help="Which fleet on that server: agents and schedulers meet within one namespace.",
+        help="Name of the fleet on that server. Agents and schedulers meet only within one namespace.",
         rich_help_panel="Bus",
     ),
 ]
@@ -68,14 +68,14 @@ KeysOption = Annotated[
         "--keys",
         metavar="FILE",
         envvar="TOOLGATE_KEYS",
-        help="YAML file, scheduler name to hexadecimal key: verdicts are signed and checked.",
+        help="YAML file that maps scheduler names to hexadecimal keys, which sign and check verdicts.",
         rich_help_panel="Bus",
     ),
 ]
 JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print JSON, one object a line, instead of a table.")
+    bool, typer.Option("--json", help="Print JSON, one object per line, instead of a table.")
 ]
-QuietOption = Annotated[bool, typer.Option("--quiet", help="Say no more than must be said.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="Leave out hints, progress and cases that pass.")]
 METRICS_PORT: Final = "TOOLGATE_METRICS_PORT"
 MetricsPortOption = Annotated[
     int | None,
@@ -85,7 +85,7 @@ MetricsPortOption = Annotated[
         min=0,
         max=65535,
         envvar=METRICS_PORT,
-        help="Serve this process's metrics at /metrics of this port; 0 is any that is free.",
+        help="Serve this process's metrics at /metrics on this port. 0 means any free port.",
         rich_help_panel="Metrics",
     ),
 ]
@@ -95,7 +95,7 @@ MetricsAddressOption = Annotated[
         "--metrics-address",
         metavar="ADDRESS",
         envvar="TOOLGATE_METRICS_ADDRESS",
-        help="Where to listen for that; 0.0.0.0 is every interface.",
+        help="Address on which to serve these metrics. 0.0.0.0 means every interface.",
         rich_help_panel="Metrics",
     ),
 ]
@@ -117,12 +117,12 @@ Bus = contextlib.AbstractContextManager[BusSettings]
 
 
 def start_bus(redis: str | None, namespace: str, keys: Path | None) -> Bus:
-    """Give the settings with a server in `redis`: the one named, else the user's, started if need be."""
+    """Open the bus: give the settings, with `redis` the named server, else the user's, started if need be."""
     return _with_server(bus_settings(redis, namespace, keys), open_shared_server)
 
 
 def join_bus(redis: str | None, namespace: str, keys: Path | None) -> Bus:
-    """Like `start_bus`, but start nothing: raise NoServer if none is named and none runs."""
+    """Open the bus like `start_bus`, but start nothing: raise NoServer if none is named and none runs."""
     return _with_server(bus_settings(redis, namespace, keys), join_server)
 
 
@@ -138,7 +138,7 @@ def _with_server(
 
 
 _measured: list[str] = []
-"""Sides whose event loop `run_async` measures: those that serve metrics."""
+"""Sides (scheduler, orchestrator) whose event loop `run_async` measures: those that serve metrics."""
 
 
 @contextlib.contextmanager
@@ -177,7 +177,7 @@ def parse_span(text: str, option: str) -> float:
     """Return the seconds that `90`, `90s`, `10m`, `2h` or `1d` mean. Raise ConfigError for other text."""
     found = _SPAN.fullmatch(text)
     if found is None:
-        raise ConfigError(f"{option} {text}: write seconds, or 10m, 2h, 1d")
+        raise ConfigError(f"{option} {text}: not a time span; write seconds, or for example 10m, 2h, 1d")
     return float(found[1]) * _SECONDS[found[2]]
 
 
@@ -187,7 +187,7 @@ def refuse_options_before(ctx: typer.Context) -> None:
         source = ctx.get_parameter_source(param.name or "")
         if source is not None and source.name == "COMMANDLINE":
             name = ctx.invoked_subcommand
-            raise ConfigError(f"{param.opts[0]}: give it after `{name}`: {ctx.command_path} {name} …")
+            raise ConfigError(f"{param.opts[0]}: put this option after `{name}`: {ctx.command_path} {name} …")
 
 
 def exit_code(error: ToolgateError) -> int:
@@ -238,7 +238,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def _tell_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Report an error that nobody caught, except a TLS connection given up half way, whose owner knows."""
+    """Report an uncaught error, except that of a TLS connection closed half way, which its owner handles."""
     is_of_tls = str(context.get("message")).startswith("Fatal error on SSL protocol")
     if not (is_of_tls and "the handler is closed" in str(context.get("exception"))):
         loop.default_exception_handler(context)
@@ -285,7 +285,7 @@ async def _until_signal(main: Callable[[], Coroutine[Any, Any, Result]]) -> Resu
 
 
 def _listen(handler: Callable[[int], None] | None) -> None:
-    """Give SIGINT and SIGTERM to the handler; without one, back to Python."""
+    """Give SIGINT and SIGTERM to the handler; without a handler, give them back to Python."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         if handler:

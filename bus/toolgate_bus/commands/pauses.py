@@ -1,9 +1,9 @@
 """`toolgate agents pause`, `resume` and `pauses`: agents' next calls wait until an operator resumes them.
 
-Stops stand as pauses do, and are listed and lifted here, too.
+Stops stand like pauses, and are listed and lifted here, too.
 
 What these commands write stays on the server even if they are interrupted. They wait until every agent
-knows only to tell the person who looks on.
+knows, but only to report it.
 """
 
 import secrets
@@ -45,11 +45,11 @@ MAX_FOR_S: Final = 366 * 86_400.0
 LabelOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--label", metavar="NAME=VALUE", help="Who bears this label (`toolgate: {labels: …}`); several: all."
+        "--label", metavar="NAME=VALUE", help="With this label (`toolgate: {labels: …}`); several: with all."
     ),
 ]
 WaitOption = Annotated[
-    float, typer.Option(min=0, metavar="SECONDS", help="How long to wait until every agent knows.")
+    float, typer.Option(min=0, metavar="SECONDS", help="Longest wait until every agent knows.")
 ]
 
 
@@ -69,38 +69,38 @@ class PauseChange(NamedTuple):
 def pause(
     ids: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ID]...", help="Sessions, or their first letters. A root means its tree."),
+        typer.Argument(metavar="[ID]...", help="Sessions, or beginnings of ids. A root means its tree."),
     ] = None,
     everyone: Annotated[bool, typer.Option("--all", help="Every agent of the namespace.")] = False,
     label: LabelOption = None,
     for_: Annotated[
         str | None,
-        typer.Option("--for", metavar="TIME", help="End by itself after 90s, 10m, 2h or 1d."),
+        typer.Option("--for", metavar="TIME", help="End the pause after 90s, 10m, 2h or 1d."),
     ] = None,
     exact: Annotated[
         bool,
-        typer.Option("--exact", help="Take ids as they are: of sessions that nobody sees, or that will be."),
+        typer.Option("--exact", help="Take ids literally, even of sessions that are not alive (yet)."),
     ] = False,
     wait: WaitOption = 10.0,
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """Have the next calls of agents wait, on every machine: toolgate agents pause --all --for 10m
+    """Let the next calls of agents wait, on every machine: toolgate agents pause --all --for 10m
 
     Running calls finish. No scheduler is asked about new calls, and nothing is reserved for them. No call
     is denied for having waited. A pause holds for agents that start later, too. It survives restarts of
     agents, and of a server that keeps its data, until `toolgate agents resume`.
 
     Exit codes: 0 every agent knows, 1 the pause stands and some have not confirmed it, or the bus is
-    away, 2 an id means no agent or several, or no server was found.
+    away, 2 an id matches no agent or several, or no server was found.
     """
     labels = _labels(label)
     if sum((everyone, bool(ids), bool(labels))) != 1:
-        raise ConfigError("say whom: sessions (`toolgate agents` lists them), --label NAME=VALUE, or --all")
+        raise ConfigError("give one of: sessions (`toolgate agents` lists them), --label NAME=VALUE, --all")
     for_s = None if for_ is None else parse_span(for_, "--for")
     if for_s is not None and not 0 < for_s <= MAX_FOR_S:
-        raise ConfigError(f"--for {for_}: more than nothing, and at most 366d")
+        raise ConfigError(f"--for {for_}: must be more than 0, and at most 366d")
 
     async def change(board: PauseBoard, fleet: Fleet) -> PauseChange:
         by, id_ = find_user(), secrets.token_hex(4)
@@ -120,11 +120,11 @@ def resume(
     ids: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[ID]...", help="Pauses or stops, or sessions that they name; or their first letters."
+            metavar="[ID]...", help="Pauses, stops, or sessions that they name; beginnings of ids suffice."
         ),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Every pause of the namespace; stops go on to stand.")
+        bool, typer.Option("--all", help="Every pause of the namespace. Stops remain.")
     ] = False,
     label: LabelOption = None,
     wait: WaitOption = 10.0,
@@ -138,14 +138,14 @@ def resume(
     is ended by its id, and not for one agent alone. A stop is lifted by its id, or by a session it names.
 
     Exit codes: 0 every agent knows, or nothing was meant, 1 some have not confirmed it, or the bus is away,
-    2 an id means no pause or stop, or several, and none was ended, or no server was found.
+    2 an id matches no pause or stop, or several, and none was ended, or no server was found.
     """
     labels = _labels(label)
     if not (everything or ids or labels):
         pauses(redis, namespace, as_json)
         return
     if sum((everything, bool(ids), bool(labels))) != 1:
-        raise ConfigError("say what: pauses and stops by their ids, or --label, or --all")
+        raise ConfigError("give one of: ids of pauses and stops, --label, --all")
 
     async def change(board: PauseBoard, fleet: Fleet) -> PauseChange:
         found, living = await board.read(), await fleet.agents()
@@ -178,7 +178,7 @@ def pauses(
     elif found.pauses:
         console.print(make_table(found, living))
     else:
-        console.print("Nothing is paused, and nobody is stopped.")
+        console.print("No agent is paused or stopped.")
 
 
 def make_table(found: StandingPauses, living: Sequence[LiveAgent]) -> Table:
@@ -247,7 +247,7 @@ def _choose_ended(
             if wider:
                 which = ", ".join(f"{one.id} of {one.target}" for one in wider)
                 raise ConfigError(f"{id_!r} is not paused or stopped by itself, but by {which}: resume that")
-            raise ConfigError(f"{id_!r} is no pause or stop that stands; `toolgate agents resume` lists them")
+            raise ConfigError(f"no pause or stop matches {id_!r}; `toolgate agents resume` lists them")
     return list(ended.values())
 
 
@@ -279,9 +279,9 @@ def _tell(word: str, done: PauseChange, *, as_json: bool) -> None:
             console.print(f"The stop of {escape(one.target)} still stands: toolgate agents resume {one.id}")
         if done.deaf:
             err_console.print(
-                f"[yellow]{len(done.deaf)} processes with agents have not said that they know.[/] They may "
-                "be of an earlier version, not allowed to look (`toolgate doctor --role orchestrator`), or "
-                "cut off from the server; then they look when they are back."
+                f"[yellow]{len(done.deaf)} processes with agents have not confirmed this.[/] They may "
+                "run an earlier version, lack a right (`toolgate doctor --role orchestrator`), or be "
+                "cut off from the server; then they follow once they are back."
             )
     if done.deaf:
         raise typer.Exit(1)

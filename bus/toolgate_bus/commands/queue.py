@@ -32,19 +32,19 @@ from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.roster.roster import Roster
 
 OVERVIEW = """
-See who has the slots that a scheduler `slots` gives, and who waits for them.
+See which calls have slots of a scheduler `slots`, and which wait for one.
 
 \b
-  toolgate queue                      who has what, who waits, in which place
+  toolgate queue                      calls that have slots, and calls that wait
   toolgate queue --watch              the same, until Ctrl-C
-  toolgate queue move 4f2a            a call that waits goes before all others
-  toolgate queue move 4f2a --before 91  right before another
-  toolgate queue drop 4f2a            it waits no longer, and is denied
+  toolgate queue move 4f2a            serve a waiting call before all others
+  toolgate queue move 4f2a --before 91  serve it right before another call
+  toolgate queue drop 4f2a            deny a waiting call
   toolgate queue limit browser 2      at most two at a time, from now on
-  toolgate queue drain browser        nothing more is given; what runs ends
-  toolgate queue limit browser        as configured again
+  toolgate queue drain browser        give no new slots; running calls finish
+  toolgate queue limit browser        use the configured limit again
 
-A pool with a `key` is one for each of its values: `browser/example.org`.
+A pool with a `key` is one pool for each value: `browser/example.org`.
 Exit codes: 0 done or shown, 1 the bus is away, 2 an option is wrong, a call
 does not wait, or no server was found.
 """
@@ -52,12 +52,12 @@ does not wait, or no server was found.
 app = typer.Typer(name="queue", help=OVERVIEW, invoke_without_command=True)
 Result = TypeVar("Result")
 SlotsOption = Annotated[
-    str, typer.Option("--name", metavar="NAME", help="Which scheduler's queue, where there are several.")
+    str, typer.Option("--name", metavar="NAME", help="Scheduler whose queue this is, if there are several.")
 ]
 CallArgument = Annotated[
-    str, typer.Argument(metavar="CALL", help="A call that waits, or the first letters of its decision.")
+    str, typer.Argument(metavar="CALL", help="Decision id of a waiting call, or its beginning.")
 ]
-PoolArgument = Annotated[str, typer.Argument(metavar="POOL", help="A pool, or `POOL/KEY` where it has keys.")]
+PoolArgument = Annotated[str, typer.Argument(metavar="POOL", help="A pool, or `POOL/KEY` if it has keys.")]
 _REFRESH_S: Final = 0.5
 _COLUMNS: Final = ("", "call", "tool", "agent", "session", "tenant", "class", "since", "waits for")
 _IDLE: Final = "Nobody has a slot or waits for one."
@@ -67,17 +67,17 @@ _IDLE: Final = "Nobody has a slot or waits for one."
 def queue(
     ctx: typer.Context,
     name: SlotsOption = "slots",
-    watch: Annotated[bool, typer.Option("--watch", help="Go on showing it, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep showing it, until Ctrl-C.")] = False,
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """Show who has slots and who waits."""
+    """Show which calls have slots and which wait."""
     if ctx.invoked_subcommand is not None:
         refuse_options_before(ctx)
         return
     if watch and as_json:
-        raise ConfigError("--watch: shows a table; with --json, call it again and again")
+        raise ConfigError("--watch: cannot be combined with --json; run the command repeatedly instead")
 
     async def look(commands: RedisCommands, where: str) -> list[QueuedPool]:
         if not watch:
@@ -101,7 +101,7 @@ def queue(
 @app.command()
 def move(
     call: CallArgument,
-    last: Annotated[bool, typer.Option("--last", help="Behind all others instead of before them.")] = False,
+    last: Annotated[bool, typer.Option("--last", help="Serve it after all others, not before.")] = False,
     to_class: Annotated[
         int | None,
         typer.Option(
@@ -109,13 +109,13 @@ def move(
             metavar="N",
             min=-MAX_LEVEL,
             max=MAX_LEVEL,
-            help="Into this class, in its turn there (`priority` of the pool).",
+            help="Move it into this class, in its turn there (`priority` of the pool).",
         ),
     ] = None,
     before: Annotated[
         str | None,
         typer.Option(
-            "--before", metavar="CALL", help="Right before this call, which waits for the same, in its class."
+            "--before", metavar="CALL", help="Serve it right before this call of the same pool, in its class."
         ),
     ] = None,
     name: SlotsOption = "slots",
@@ -125,7 +125,7 @@ def move(
 ) -> None:
     """Serve a waiting call before all others: toolgate queue move 4f2a
 
-    It keeps the time that it has waited. Calls that have a slot keep it. With --before it is served when the
+    It keeps its waiting time. Calls that have a slot keep it. With --before it is served when the
     turn of the other call's tenant comes, and stays before that call. Its slot counts as its own tenant's.
     """
     given = [
@@ -138,7 +138,7 @@ def move(
         if is_given
     ]
     if len(given) > 1:
-        raise ConfigError(f"{' and '.join(given)}: say one of them")
+        raise ConfigError(f"{' and '.join(given)}: give only one of them")
     level = to_class if to_class is not None else -MAX_LEVEL if last else MAX_LEVEL
 
     async def change(queue: QueueOperator, id_: str, other: str) -> None:
@@ -155,7 +155,7 @@ def move(
 def drop(
     call: CallArgument,
     reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="What its LLM is told.")
+        str, typer.Option("--reason", metavar="TEXT", help="Reason that the LLM is told.")
     ] = "Do something else instead.",
     name: SlotsOption = "slots",
     redis: RedisOption = None,
@@ -167,7 +167,7 @@ def drop(
     A call that has its slot is not touched: `toolgate agents stop` ends its agent.
     """
     if not reason.strip() or len(reason) > MAX_ABOUT:
-        raise ConfigError(f"--reason: some words, at most {MAX_ABOUT} characters")
+        raise ConfigError(f"--reason: write a text of at most {MAX_ABOUT} characters")
 
     dropped = _change(call, name, redis, namespace, lambda queue, id_, _: queue.drop(id_, reason.strip()))
     _tell("dropped", dropped, as_json=as_json)
@@ -194,7 +194,10 @@ def limit(
     most: Annotated[
         int | None,
         typer.Argument(
-            metavar="[N]", min=0, max=MAX_LIMIT, help="So many at a time; without it as configured."
+            metavar="[N]",
+            min=0,
+            max=MAX_LIMIT,
+            help="Maximum number of concurrent calls. Default: as configured.",
         ),
     ] = None,
     name: SlotsOption = "slots",
@@ -215,7 +218,7 @@ def _set_limit(
     pool: str, most: int | None, name: str, redis: str | None, namespace: str, *, as_json: bool
 ) -> None:
     if not pool or len(pool) > MAX_ABOUT:
-        raise ConfigError("which pool? `toolgate queue` lists them")
+        raise ConfigError("POOL: name a pool; `toolgate queue` lists them")
 
     async def change(commands: RedisCommands, where: str) -> None:
         known = {
@@ -226,8 +229,8 @@ def _set_limit(
         await QueueOperator(commands, where, name).limit(pool, most)
         if pool not in known:
             err_console.print(
-                f"[yellow]Nobody has needed a slot of {escape(pool)} yet:[/] it holds for a pool that is "
-                "called so. `toolgate queue` lists those that are used."
+                f"[yellow]Nobody has needed a slot of {escape(pool)} yet:[/] the limit holds once a pool has "
+                "this name. `toolgate queue` lists the pools in use."
             )
         await _note_absent(commands, where, name)
 
@@ -235,9 +238,9 @@ def _set_limit(
     if as_json:
         print_json({"pool": pool, "limit": most})
     elif most is None:
-        console.print(f"{escape(pool)}: as configured again")
+        console.print(f"{escape(pool)}: uses the configured limit again")
     else:
-        words = f"at most {most} at a time" if most else "nothing more is given"
+        words = f"at most {most} at a time" if most else "no new slots are given"
         console.print(f"{escape(pool)}: {words}, until `toolgate queue limit {escape(pool)}`")
 
 
@@ -280,17 +283,17 @@ async def _note_absent(commands: RedisCommands, where: str, name: str) -> None:
     if name not in {one.name for one in (await Roster(commands, where).read()).members}:
         err_console.print(
             f"[yellow]No scheduler {escape(name)} is alive on this bus[/] (namespace {escape(where)}): "
-            "nobody gives slots. `toolgate scheduler list` shows who is; --name tells another one, and "
-            "`toolgate scheduler run slots --config FILE` starts it."
+            "nobody gives slots. `toolgate scheduler list` shows who is alive. Name another with --name, or "
+            "start this one: `toolgate scheduler run slots --config FILE`."
         )
 
 
 def _find(pools: Sequence[QueuedPool], call: str) -> QueuedCall:
-    """Return the waiting call whose id begins so. Raise ConfigError if there is none, or several."""
+    """Return the waiting call with this beginning of its id. Raise ConfigError if none or several match."""
     found = {one.id: one for pool in pools for one in pool.waiting if call and one.id.startswith(call)}
     if len(found) != 1:
         raise ConfigError(
-            f"{call!r}: {'several calls begin so' if found else 'no call that waits is called so'}; "
+            f"{call!r}: {'several waiting calls match' if found else 'no waiting call matches'}; "
             "`toolgate queue` lists them"
         )
     return next(iter(found.values()))

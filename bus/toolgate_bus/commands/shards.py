@@ -42,7 +42,7 @@ class ShardState:
 
 
 def describe_shards(count: int, view: RosterView) -> list[ShardState]:
-    """Return the shards that new orchestrators may draw, and those that older ones still lie in."""
+    """Return the shards that new orchestrators may draw, and those that older orchestrators still use."""
     lying = [shard_of(name) for name in view.orchestrators]
     return [
         ShardState(
@@ -57,11 +57,11 @@ def describe_shards(count: int, view: RosterView) -> list[ShardState]:
 def shards(
     count: Annotated[
         int | None,
-        typer.Argument(min=1, max=MAX_SHARDS, metavar="[N]", help="Have new agents spread over so many."),
+        typer.Argument(min=1, max=MAX_SHARDS, metavar="[N]", help="Number of shards for new agents."),
     ] = None,
     wait: Annotated[
         float,
-        typer.Option(min=0, metavar="SECONDS", help="How long to wait until all schedulers read them."),
+        typer.Option(min=0, metavar="SECONDS", help="Longest wait until all schedulers read them."),
     ] = 10.0,
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
@@ -74,7 +74,7 @@ def shards(
     reads, and stays there. A lower number is for processes that start; others stay in their shard.
 
     Exit codes: 0 shown or set, 1 some scheduler does not read them all after --wait seconds (new
-    agents keep to those that all read), or the bus is away, 2 an option is wrong, or no server was
+    agents use only those that all read), or the bus is away, 2 an option is wrong, or no server was
     found.
     """
     with join_bus(redis, namespace, None) as settings:
@@ -88,8 +88,8 @@ def shards(
         console.print(_table(found))
         for name in unread:
             err_console.print(
-                f"[yellow]{escape(name)} does not read all of them[/]: new agents keep to those that it "
-                "reads. An older version reads the first alone"
+                f"[yellow]{escape(name)} does not read all of them[/]: new agents use only those that it "
+                "reads. An older version reads only the first."
             )
     if unread and count is not None:
         raise typer.Exit(1)

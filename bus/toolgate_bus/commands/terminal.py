@@ -1,4 +1,4 @@
-"""The one console: everything that a command prints for people or scripts is printed here.
+"""Print everything that a command shows to people or scripts, on one console.
 
 Text is shown without characters that could steer a terminal (`printable`). Escape sequences come from the
 console alone. Text of others goes through `markup` before it is put into a line with markup. `print_json`

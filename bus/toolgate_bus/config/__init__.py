@@ -1,1 +1,1 @@
-"""Files that people write: read within bounds, checked by a model, with faults told by file and line."""
+"""Read files that people write, within bounds, and check them by a model. Errors name file and line."""

@@ -1,8 +1,8 @@
-"""Check a configuration by its pydantic model: each wrong field is told by file, line and path. Pure.
+"""Check a configuration against its pydantic model. Report each wrong field by file, line and path. Pure.
 
 The allowed values of a field are read from the model's JSON schema: types, bounds, choices, keys. A
-`description` of a field is taken as it is. No line shows a value, which may be a secret, except in a
-validator's own words.
+field's `description`, if it has one, is shown instead. No line shows a value, which may be a secret, except
+in a validator's own message.
 """
 
 import difflib
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from toolgate_bus.config.document import Document
 
 SAY_WHAT_IS_ALLOWED: Final = ("value_error", "literal_error", odd_number.KIND)
-"""Kinds of errors whose own words tell what is allowed: validators of ours, and choices."""
+"""Kinds of errors whose messages already say what is allowed: those of our validators, and of choices."""
 YAML_WORDS: Final = {
     "tuple_type": "Input should be a list",
     "list_type": "Input should be a list",
     "dict_type": "Input should be a mapping",
     "model_type": "Input should be a mapping",
 }
-"""Words for the kinds of errors that pydantic describes in Python's terms."""
+"""Messages for the kinds of errors that pydantic describes in Python's terms."""
 RANGE: Final = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -44,9 +44,9 @@ class StrictModel(BaseModel):
 def check(model: type[Model], value: Any, where: "str | Document", *at: Loc) -> Model:
     """Return the value as the model reads it. Raise ConfigError with a line for each wrong field.
 
-    `where` begins each line: a name, or the document that the value is from, at the places `at`. A value may
-    be put together from several places; the first counts for a fault that is in none. Unknown keys at the
-    top are refused even where the model forgot to forbid them. Values that a rule compares with must be
+    Each line begins with `where`: a name, or the document with the value at the places `at`. A value may
+    come from several places; a fault that is in none of them is reported at the first. Unknown keys at the
+    top level are refused even if the model does not forbid them. Values that a rule compares with must be
     written as JSON writes them.
     """
     if faults := _find_unknown_keys(model, value):
@@ -60,7 +60,7 @@ def check(model: type[Model], value: Any, where: "str | Document", *at: Loc) -> 
 
 
 def check_part(model: type[BaseModel], value: Any, where: "str | Document", *at: Loc) -> None:
-    """Check a value that is laid over another one of the model, like `check`: nothing has to be there."""
+    """Check a value that is laid over another value of the model, like `check`, but require no field."""
     try:
         model.model_validate(value)
     except ValidationError as error:
@@ -97,7 +97,7 @@ def _error(faults: Iterable[tuple[Loc, str]], where: "str | Document", at: Seque
         places = [(*place, *loc) for place in at or ((),)]
         place = places[0] if isinstance(where, str) else where.nearest(places)
         begin = where if isinstance(where, str) else where.where(place)
-        lines[f"{begin}: {'.'.join(map(str, place)) or 'the whole'}: {words}"] = None
+        lines[f"{begin}: {'.'.join(map(str, place)) or 'top level'}: {words}"] = None
     return ConfigError("\n".join(lines))
 
 
@@ -130,14 +130,14 @@ def explain(
 
 
 def unknown_key(key: Any, allowed: Sequence[str] | set[str]) -> str:
-    """Return the words about a key that is unknown."""
+    """Return the message about an unknown key."""
     close = difflib.get_close_matches(str(key), allowed, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
     return f"unknown key; allowed: {', '.join(sorted(allowed)) or 'none'}{hint}"
 
 
 class _Lenient(GenerateJsonSchema):
-    """Schema in which types that JSON has no word for allow anything."""
+    """Generator of a schema in which types that JSON cannot describe allow anything."""
 
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 - the base's own way
 

@@ -1,9 +1,9 @@
-"""File that a person writes, in YAML or JSON: its value, and the line of each part.
+"""Read a file that a person writes, in YAML or JSON: its value, and the line of each part.
 
-Read by the core schema of YAML 1.2: `NO`, `off`, `12:30`, `1_000` and dates are texts, as in the JSON that
-they are compared with. Reading is bounded (bytes, depth, values with aliases counted in full). Parts that
-readers of YAML understand differently are refused by their line: keys given twice, the merge key `<<`, tags,
-line ends that only some know, another version of YAML. `check` finds whether a file says the right things.
+Files are read by the core schema of YAML 1.2: `NO`, `off`, `12:30`, `1_000` and dates are texts, as in JSON.
+Reading is bounded (bytes, depth, values with aliases counted in full). Parts that readers of YAML understand
+differently are refused by their line: keys given twice, the merge key `<<`, tags, line ends that only some
+know, another version of YAML. `check` finds whether a file says the right things.
 """
 
 import math
@@ -24,8 +24,8 @@ MAX_DEPTH: Final = 64
 MAX_DIGITS: Final = 1024
 """Maximum length of a number, in characters."""
 _NO_MERGE: Final = (
-    "the merge key `<<` is not read, since YAML readers do not agree what it means: write its keys out here "
-    "(an alias that is a whole value, `key: *name`, is read)"
+    "the merge key `<<` is not supported, because YAML readers disagree on its meaning: write its keys out "
+    "here (an alias for a whole value, `key: *name`, is supported)"
 )
 
 Place = tuple[Any, ...]
@@ -37,7 +37,7 @@ class Document:
     """Value of a text, with its places. An empty text is an empty mapping."""
 
     name: str
-    """Name of the file, which begins every complaint."""
+    """Name of the file, which begins every error message."""
     root: yaml.Node | None
     value: Any
     has_odd: bool = False
@@ -91,26 +91,26 @@ def read_document(path: Path) -> Document:
 
 
 def parse_document(raw: bytes, name: str, *, secret: bool = False, as_amplifier: bool = False) -> Document:
-    """Return the document in a text. `name` begins every complaint; none quotes a secret text.
+    """Return the document in a text. `name` begins every error message; none quotes a secret text.
 
     In a secret text every value is text. With `as_amplifier` it is read as Amplifier itself reads it, by
     YAML 1.1. Raise ConfigError.
     """
     if len(raw) > MAX_BYTES:
-        raise ConfigError(f"{name}: longer than {MAX_BYTES // 1024} KiB: nobody wrote that by hand")
+        raise ConfigError(f"{name}: longer than {MAX_BYTES // 1024} KiB, which is the limit")
     loader = None
     try:
         text = raw.decode("utf-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig")
         loader = (_AmplifierLoader if as_amplifier else _Loader)(_prepare(text, name), name, secret)
         root = loader.get_single_node()
         if not as_amplifier and loader.yaml_version not in (None, (1, 2)):
-            raise ConfigError(f"{name}: says that it is of another YAML than 1.2: leave its line %YAML out")
+            raise ConfigError(f"{name}: its line %YAML names a version other than 1.2: remove that line")
         if root is None:
             return Document(name, None, {})
         _examine(root, name, secret)
         return Document(name, root, loader.construct_document(root), loader.has_odd)
     except RecursionError:
-        raise ConfigError(f"{name}: nested more than {MAX_DEPTH} deep") from None
+        raise ConfigError(f"{name}: nested more than {MAX_DEPTH} levels deep") from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         mark = getattr(error, "problem_mark", None)
         at = f"{name}:{mark.line + 1}" if mark else name
@@ -120,14 +120,14 @@ def parse_document(raw: bytes, name: str, *, secret: bool = False, as_amplifier:
 
 
 def _prepare(text: str, name: str) -> str:
-    """Return the text as PyYAML reads it right. Raise ConfigError for line ends that YAML 1.2 has not."""
+    """Return the text as PyYAML reads it correctly. Raise ConfigError for line ends that YAML 1.2 lacks."""
     if name.endswith(".json"):
         return text.translate(_JSON_ALONE)
     if (found := _LINE_ENDS.search(text)) is not None:
         line = text.count("\n", 0, found.start()) + 1
         raise ConfigError(
-            f"{name}:{line}: holds the character U+{ord(found[0]):04X}, which ends a line for some readers: "
-            f'write it as "\\u{ord(found[0]):04x}", in double quotes'
+            f"{name}:{line}: contains the character U+{ord(found[0]):04X}, which some readers take for a "
+            f'line end: write it as "\\u{ord(found[0]):04x}", in double quotes'
         )
     return text
 
@@ -136,7 +136,7 @@ _LINE_ENDS: Final = re.compile("[\x85\u2028\u2029]")
 _JSON_ALONE: Final = {0x09: " "} | {
     code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029, 0xFEFF, 0xFFFE, 0xFFFF)
 }
-"""Replacements in JSON alone, where tabs stand outside of texts, and the other characters inside only."""
+"""Replacements for JSON files only: there, tabs stand outside of texts, and the other characters inside."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -155,7 +155,9 @@ class _Loader(yaml.SafeLoader):
         event = self.peek_event()  # type: ignore[no-untyped-call]  # not in the stubs
         line = event.start_mark.line + 1
         if getattr(event, "tag", None) not in (None, _TEXT):
-            raise ConfigError(f"{self.file}:{line}: a tag (`!…`) is not read: write a text in quotes, no tag")
+            raise ConfigError(
+                f"{self.file}:{line}: a tag (`!…`) is not supported: remove it, and put a text in quotes"
+            )
         node = super().compose_node(parent, index)
         if isinstance(node, yaml.ScalarNode) and _HALVES.search(node.value) is not None:
             try:
@@ -229,14 +231,16 @@ def _examine(root: yaml.Node, name: str, secret: bool) -> None:
 
     def size(node: yaml.Node, depth: int) -> int:
         if depth > MAX_DEPTH:
-            raise ConfigError(f"{name}: nested more than {MAX_DEPTH} deep, or an alias that holds itself")
+            raise ConfigError(
+                f"{name}: nested more than {MAX_DEPTH} levels deep, or an alias contains itself"
+            )
         if id(node) not in sizes:
             children = list(_children(node, name, secret))
             sizes[id(node)] = 1 + sum(size(child, depth + 1) for child in children)
         return sizes[id(node)]
 
     if size(root, 0) > MAX_VALUES:
-        raise ConfigError(f"{name}: more than {MAX_VALUES} values, aliases counted in full")
+        raise ConfigError(f"{name}: more than {MAX_VALUES} values (aliases are counted in full)")
 
 
 def _children(node: yaml.Node, name: str, secret: bool) -> Iterator[yaml.Node]:
@@ -251,7 +255,7 @@ def _children(node: yaml.Node, name: str, secret: bool) -> Iterator[yaml.Node]:
                     raise ConfigError(f"{at}: {_NO_MERGE}")
                 what = "a name" if secret else f"the key {key.value!r}"
                 if key.tag in (_NULL, _BOOL, _FLOAT) or (key.tag == _INT and _is_odd(key)):
-                    raise ConfigError(f"{at}: {what} is no text: write it in quotes")
+                    raise ConfigError(f"{at}: {what} is not a text: write it in quotes")
                 if key.value in seen:
                     raise ConfigError(f"{at}: {what} is given twice")
                 seen.add(key.value)

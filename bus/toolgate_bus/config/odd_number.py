@@ -1,4 +1,4 @@
-"""Numbers that a person wrote otherwise than JSON writes them, such as `1.10`, `0755`, `1e3`. Pure.
+"""Find numbers that a person wrote differently from JSON, such as `1.10`, `0755`, `1e3`. Pure.
 
 As a number such a text loses something: `1.10` is 1.1, and a call that says "1.10" never equals it. In a
 limit, the number is what counts. In a comparison, the text may have been meant.
@@ -19,19 +19,19 @@ _PLAIN: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.(0|[0-9]*[1-9]))?", re.ASCII)
 
 
 class OddInt(int):
-    """A whole number, and the text that it was written as."""
+    """Whole number that keeps the text by which it was written."""
 
     text = ""
 
 
 class OddFloat(float):
-    """A number, and the text that it was written as."""
+    """Number that keeps the text by which it was written."""
 
     text = ""
 
 
 def is_odd(text: str, value: float) -> bool:
-    """Return whether JSON writes this number otherwise than this text."""
+    """Return whether JSON writes this number differently from this text."""
     written = json.dumps(value)
     if text in (written, re.sub(r"e([+-])0", r"e\1", written)):  # Python writes 1e-07, JavaScript 1e-7
         return False
@@ -47,7 +47,7 @@ def mark(text: str, value: Any) -> Any:
 
 
 def refuse_odd(value: Any) -> Any:
-    """Return the value. Raise an error with words for the person if a number in it is odd."""
+    """Return the value. Raise an error that says what to write if a number in it is odd."""
     for odd in _find(value):
         plain = json.dumps(float(odd) if isinstance(odd, OddFloat) else int(odd))
         instead = f", or {plain} for the number" if plain[-1].isdigit() else ""

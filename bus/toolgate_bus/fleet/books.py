@@ -1,4 +1,4 @@
-"""Accounts in the book of a ledger, and findings: spent, nearly spent, money that nobody settles. Pure."""
+"""Accounts in the book of a ledger, and findings: used up, nearly used up, unsettled reservations. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -59,11 +59,11 @@ class Book(NamedTuple):
     overrides: Overrides
     balances: Sequence[Balance]
     kept: bool = True
-    """True if a live scheduler keeps it."""
+    """True if a live scheduler settles its reservations."""
     held: Sequence[OpenReservation] | None = None
-    """Decisions that hold money; None if this user may not see them."""
+    """Decisions with a reservation; None if this user may not see them."""
     astray: Mapping[str, int] = {}
-    """Number of facts about money that was not reserved, by outcome."""
+    """Number of facts about money that was not reserved, by what became of them."""
     loss: LedgerLoss | None = None
     """Loss of the ledger, if it waits for a person's decision."""
     entries: int = 0
@@ -98,7 +98,7 @@ def budget_findings(books: Iterable[Book], now: float) -> list[Finding]:
             *_check_journal(book),
             *_check_long_holds(book),
         ]
-    return found or [fine(SUBJECT, "budgets", "no budget is spent, and none waits for anybody")]
+    return found or [fine(SUBJECT, "budgets", "no budget is used up, and no ledger waits for a person")]
 
 
 def _check_keeper(book: Book) -> list[Finding]:
@@ -106,19 +106,19 @@ def _check_keeper(book: Book) -> list[Finding]:
         return []
     reserved = max((one.reserved for one in book.balances), default=0)
     if reserved or book.held:
-        many = f"{how_many(len(book.held), 'decision')} hold" if book.held else "decisions hold"
+        many = f" by {how_many(len(book.held), 'decision')}" if book.held else ""
         what = (
-            f"{many} money ({_money(book, reserved)} on one account of the book {book.name}), "
-            "and nobody settles: no cost-aware scheduler is alive"
+            f"money is reserved{many} ({_money(book, reserved)} on one account of the book {book.name}), "
+            "and no cost-aware scheduler is alive to settle it"
         )
         change = (
-            "toolgate scheduler run cost-aware --config FILE: it settles what was told since, within the hour"
+            "toolgate scheduler run cost-aware --config FILE; it settles what calls reported in the last hour"
         )
         return [error(SUBJECT, "budgets-unsettled", what, change)]
     if not book.budgets:
         return []
-    what = f"there are budgets ({_names(sorted(book.budgets))}), and no scheduler that keeps them is alive"
-    change = "toolgate scheduler run cost-aware --config FILE; and name it in `required` of the plans"
+    what = f"budgets exist ({_names(sorted(book.budgets))}), but no scheduler that enforces them is alive"
+    change = "toolgate scheduler run cost-aware --config FILE; and list it in `required` of the plans"
     return [notice(SUBJECT, "budgets-unkept", what, change)]
 
 
@@ -126,8 +126,8 @@ def _check_loss(book: Book, now: float) -> list[Finding]:
     """Return an error if the ledger was lost and waits for a person."""
     if book.loss is None:
         return []
-    since = f" for {max(0.0, now - book.loss.since) / 60:.0f} min" if book.loss.since else ""
-    what = f"the ledger was lost{_of(book)}: {WHY[book.loss.why]}; what costs money is denied{since}"
+    since = f" (for {max(0.0, now - book.loss.since) / 60:.0f} min now)" if book.loss.since else ""
+    what = f"the ledger was lost{_of(book)}: {WHY[book.loss.why]}; calls that cost money are denied{since}"
     change = (
         f"toolgate budget rebuild --from DIR (an archive) or --facts{_option(book)}; else toolgate budget "
         f"accept-loss --by NAME{_option(book)}"
@@ -156,7 +156,7 @@ def _check_usage(book: Book, accounts: Sequence[Account]) -> list[Finding]:
         notice(
             SUBJECT,
             "budget-works",
-            f"{how_many(many, 'account')} of {name} are spent: their calls are denied",
+            f"used up: {how_many(many, 'account')} of {name}; their calls are denied",
         )
         for name, many in sorted(of_work.items())
         if many
@@ -177,8 +177,8 @@ def _warn_of_limit(book: Book, one: Account) -> Finding:
         window = f"; its window is {'a ' + one.budget.window_words if one.budget.calendar else seconds}"
     if one.used >= 1:
         what = f"{told}: calls that cost something are denied or replaced{window}"
-        return warning(SUBJECT, "budget-spent", what, f"raise it: {more}")
-    return warning(SUBJECT, "budget-nearly-spent", f"{told}{window}", f"raise it in time: {more}")
+        return warning(SUBJECT, "budget-spent", what, f"raise its limit: {more}")
+    return warning(SUBJECT, "budget-nearly-spent", f"{told}{window}", f"raise its limit in time: {more}")
 
 
 def _check_orphans(book: Book, accounts: Sequence[Account]) -> list[Finding]:
@@ -187,8 +187,8 @@ def _check_orphans(book: Book, accounts: Sequence[Account]) -> list[Finding]:
         (
             "budget-orphans",
             max((one.balance.orphans for one in accounts), default=0),
-            "calls were never told to have ended, and were paid at their estimates: agents died in mid-call",
-            "look for agents that are killed; `toolgate budget show NAME` has the accounts",
+            "calls never reported an end, and were charged at their estimates: their agents died during them",
+            "find out why agents are killed; `toolgate budget show NAME` lists the accounts",
         ),
         (
             "budget-overruns",
@@ -209,16 +209,16 @@ def _check_astray(book: Book) -> list[Finding]:
         unplaced = book.astray.get("unplaced", 0)
         what = (
             f"{how_many(lost, 'cost')} came without a reservation{_of(book)} ({unplaced} "
-            "of them are in no budget): the server lost it, or nobody was asked"
+            "of them are in no budget): the server lost it, or cost-aware was not asked"
         )
         change = (
-            "name cost-aware in `required` of the plans, give a budget to the fleet, keep the server's data"
+            "list cost-aware in `required` of the plans, give the fleet a budget, keep the server's data"
         )
         found.append(notice(SUBJECT, "budget-unreserved", what, change))
     if foreign := book.astray.get("foreign", 0):
         many = how_many(foreign, "fact")
-        what = f"{many} told of another orchestrator's decisions{_of(book)}, and were refused"
-        change = "give every agent a user that may write its own facts alone: docs/secure.md"
+        what = f"{many} reported on another orchestrator's decisions{_of(book)}, and were refused"
+        change = "give every agent a server user that may write only its own facts: docs/secure.md"
         found.append(warning(SUBJECT, "budget-foreign", what, change))
     return found
 
@@ -229,9 +229,9 @@ def _check_journal(book: Book) -> list[Finding]:
         return []
     what = (
         f"the journal of the ledger{_of(book)} has {book.entries} entries of about {MAX_ENTRIES}, and no "
-        "archiver reads it: what was spent before them is soon known to no report, and cannot be rebuilt"
+        "archiver reads it: the oldest entries are soon dropped, and no report or rebuild can count them"
     )
-    return [warning(SUBJECT, "journal-full", what, "toolgate decisions archive DIR, all the time")]
+    return [warning(SUBJECT, "journal-full", what, "keep one running: toolgate decisions archive DIR")]
 
 
 def _check_long_holds(book: Book) -> list[Finding]:
@@ -240,10 +240,10 @@ def _check_long_holds(book: Book) -> list[Finding]:
         return []
     oldest = max(one.age_s for one in old)
     what = (
-        f"{how_many(len(old), 'decision')} hold money for over {LONG_S / 60:.0f} min, one for "
+        f"money is reserved for over {LONG_S / 60:.0f} min by {how_many(len(old), 'decision')}, longest for "
         f"{oldest / 60:.0f} min"
     )
-    change = "toolgate budget show NAME; what is not told within the hour is paid at its estimate"
+    change = "toolgate budget show NAME; calls unreported for an hour are charged at their estimates"
     return [notice(SUBJECT, "budgets-held-long", what + _of(book), change)]
 
 

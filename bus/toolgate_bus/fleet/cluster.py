@@ -1,4 +1,4 @@
-"""Ask the nodes of a cluster who owns the slots; judge whether they agree, and whether all are owned."""
+"""Ask the nodes of a cluster who owns the slots. Judge whether they agree, and all slots have an owner."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from toolgate_bus.transport.redis.roster.shards import find_count
 
 SUBJECT: Final = "cluster"
 LOOK: Final = (
-    "look at CLUSTER NODES and CLUSTER INFO there; `valkey-cli --cluster check HOST:PORT` tells more"
+    "see CLUSTER NODES and CLUSTER INFO there; `valkey-cli --cluster check HOST:PORT` shows more"
 )
 
 
@@ -60,17 +60,17 @@ def cluster_findings(state: ClusterState) -> list[Finding]:
 def _tell_owners(state: ClusterState, full: SlotOwners) -> list[Finding]:
     lost = [f"{what} (slot {slot})" for what, slot in state.ours.items() if not full.get(slot)]
     if lost:
-        what = f"no node owns the slot of our {', '.join(lost)}: nothing is ruled, or nothing is spent"
+        what = f"no node owns the slot of our {', '.join(lost)}: rulings or budgets fail until a node owns it"
         return [error(SUBJECT, "cluster-ours", what, LOOK)]
     told = ", ".join(f"{what}: slot {slot}, {_name(full[slot][0])}" for what, slot in state.ours.items())
-    return [fine(SUBJECT, "cluster-ours", f"where our keys lie: {told}")]
+    return [fine(SUBJECT, "cluster-ours", f"slots of our keys: {told}")]
 
 
 def _tell_coverage(full: SlotOwners) -> list[Finding]:
     covered = sum(1 for owners in full.values() if owners)
     if covered < SLOTS:
-        what = f"{covered} of {SLOTS} slots are covered: a cluster that requires all of them serves none"
-        return [error(SUBJECT, "cluster-coverage", what, "give out the others: `valkey-cli --cluster fix`")]
+        what = f"only {covered} of {SLOTS} slots are covered: a cluster that requires all of them serves none"
+        return [error(SUBJECT, "cluster-coverage", what, "assign the others: `valkey-cli --cluster fix`")]
     return [fine(SUBJECT, "cluster-coverage", f"all {SLOTS} slots are covered")]
 
 
@@ -81,8 +81,8 @@ def _tell_replicas(full: SlotOwners) -> list[Finding]:
             behind.setdefault(owners[0], set()).update(owners[1:])
     alone = [_name(master) for master, replicas in sorted(behind.items()) if not replicas]
     if alone:
-        what = f"no replica follows {', '.join(alone)}: with it goes what it holds"
-        change = "add one: `valkey-cli --cluster add-node NEW EXISTING --cluster-replica`"
+        what = f"no replica follows {', '.join(alone)}: if such a master is lost, its data is lost"
+        change = "add a replica: `valkey-cli --cluster add-node NEW EXISTING --cluster-replica`"
         return [warning(SUBJECT, "cluster-replicas", what, change)]
     least = min(len(replicas) for replicas in behind.values())
     return [fine(SUBJECT, "cluster-replicas", f"{len(behind)} masters, each with at least {least} replicas")]
@@ -92,13 +92,13 @@ def _tell_nodes(state: ClusterState, strays: Sequence[Address]) -> list[Finding]
     found = []
     if silent := {node: said for node, said in sorted(state.answers.items()) if isinstance(said, str)}:
         told = "; ".join(f"{_name(node)} ({said})" for node, said in silent.items())
-        found.append(notice(SUBJECT, "cluster-away", f"these nodes say nothing: {told}", LOOK))
+        found.append(notice(SUBJECT, "cluster-away", f"these nodes do not answer: {told}", LOOK))
     if strays:
         who = ", ".join(_name(node) for node in sorted(strays))
-        what = f"the nodes do not agree who owns the slots: {who} says otherwise than most"
+        what = f"the nodes disagree on who owns the slots; these differ from most: {who}"
         found.append(warning(SUBJECT, "cluster-differs", what, LOOK))
     elif not silent:
-        found.append(fine(SUBJECT, "cluster", f"all {len(state.answers)} nodes say the same of every slot"))
+        found.append(fine(SUBJECT, "cluster", f"all {len(state.answers)} nodes agree on every slot"))
     return found
 
 

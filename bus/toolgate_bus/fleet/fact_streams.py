@@ -8,7 +8,7 @@ from toolgate_bus.fleet.finding import Finding, fine, how_many, warning
 SUBJECT: Final = "facts"
 RETENTION_S: Final = 3600.0
 SLACK_S: Final = 900.0
-"""Seconds by which facts may be too old. They are trimmed by whole blocks, at heartbeats."""
+"""Seconds that facts may be older than that: they are trimmed at heartbeats, by whole blocks."""
 SHARE: Final = 0.5
 
 
@@ -30,7 +30,7 @@ def facts_findings(streams: Sequence[FactStreamState], maxmemory: int = 0) -> li
     found = []
     if maxmemory and sum(sizes) >= SHARE * maxmemory:
         what = (
-            f"facts take {sum(sizes) // 2**20} of the server's {maxmemory // 2**20} MiB: they are kept for "
+            f"facts use {sum(sizes) // 2**20} of the server's {maxmemory // 2**20} MiB: they are kept for "
             "an hour"
         )
         change = "CONFIG SET maxmemory to more, or put busy fleets on servers of their own"
@@ -39,7 +39,7 @@ def facts_findings(streams: Sequence[FactStreamState], maxmemory: int = 0) -> li
     if old:
         worst = max(old, key=lambda one: one.oldest_s)
         what = (
-            f"facts of {how_many(len(old), 'living orchestrator')} are not trimmed: those of "
+            f"facts of {how_many(len(old), 'live orchestrator')} are not trimmed: those of "
             f"{worst.orchestrator} "
             f"go back {worst.oldest_s / 60:.0f} min instead of 60"
         )

@@ -1,4 +1,4 @@
-"""Judge questions that wait: their schedulers, their age, and the replicas that took them and hang. Pure."""
+"""Judge the questions that wait: for whom, how long, and which replicas took questions and hang. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
@@ -7,9 +7,9 @@ from toolgate_bus.fleet.finding import Finding, error, fine, how_many, warning
 
 SUBJECT: Final = "inboxes"
 SLOW_S: Final = 1.0
-"""Wait of a question that is too long, in seconds: twice the default patience, when the gate gave up."""
+"""Seconds from which a question waits too long: twice the default patience, so its gate gave up."""
 STILL_S: Final = 3.0
-"""Silence after which a replica is stuck, in seconds. A healthy one is heard of every second."""
+"""Seconds of silence after which a replica counts as stuck. A healthy replica reads every second."""
 
 
 class InboxReader(NamedTuple):
@@ -50,13 +50,13 @@ def inbox_findings(inboxes: Iterable[InboxState]) -> list[Finding]:
 def _check_backlog(inbox: InboxState) -> list[Finding]:
     name, many = inbox.scheduler, how_many(inbox.waiting, "question") + inbox.where
     if inbox.waiting and not inbox.replicas:
-        what = f"{many} for {name}, the oldest {inbox.lag_s:.0f} s old, and no replica of it is alive"
-        change = f"toolgate scheduler run {name}; if one should run, look at its process (stopped? its log?)"
+        what = f"{many} for {name} unanswered, the oldest for {inbox.lag_s:.0f} s: no replica of it is alive"
+        change = f"toolgate scheduler run {name}; if a replica should be running, look at its process and log"
         return [error(SUBJECT, "inbox-nobody", what, change)]
     if inbox.waiting and inbox.lag_s >= SLOW_S:
         replicas = how_many(inbox.replicas, "replica")
         what = (
-            f"{many} for {name} wait to be read, the oldest for {inbox.lag_s:.1f} s: its {replicas} cannot "
+            f"{many} for {name} not read yet, the oldest for {inbox.lag_s:.1f} s: its {replicas} cannot "
             "keep up"
         )
         change = f"start more replicas of {name} (--replicas), or raise its --concurrency"
@@ -73,10 +73,10 @@ def _find_stuck_replicas(inbox: InboxState) -> list[Finding]:
             what = (
                 f"the replica {one.replica} of {inbox.scheduler} took {how_many(one.has, 'question')}"
                 f"{inbox.where} "
-                f"and was not heard of for {one.idle_s:.0f} s: it is stopped, hangs or died"
+                f"and has been silent for {one.idle_s:.0f} s: it is stopped, hangs or died"
             )
             change = (
-                f"look at its process ({who}): go on (kill -CONT) or end it; another replica then takes over"
+                f"look at its process ({who}): resume it (kill -CONT), or end it: then another takes over"
             )
             found.append(warning(SUBJECT, "inbox-stuck", what, change))
     return found

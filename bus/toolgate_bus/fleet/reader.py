@@ -186,7 +186,7 @@ async def read_fact_streams(commands: Commands, namespace: str, view: RosterView
 
 
 def _check(replies: Iterable[Any]) -> None:
-    """Raise ConfigError for a reply that this user may not look."""
+    """Raise ConfigError if a reply says that this user may not read."""
     for reply in replies:
         if is_refusal(reply):
-            raise ConfigError(f"this user may not look: {reply}")
+            raise ConfigError(f"this user may not read it: {reply}")

@@ -19,13 +19,13 @@ MIN_REPLICAS: Final = "min-replicas-to-write"
 MAX_LAG: Final = "min-replicas-max-lag"
 _REPLICA: Final = re.compile(r"slave\d+\Z")
 LAG_S: Final = 10
-"""Silence after which a replica hangs or is cut off, in seconds. A healthy one reports each second."""
+"""Seconds of silence after which a replica hangs or is cut off. A healthy replica reports each second."""
 MAX_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicationState:
-    """State of a server's replicas, as it tells it; empty if this user may not read it."""
+    """State of a server's replicas, as the server reports it; empty if this user may not read it."""
 
     info: Mapping[str, str]
     config: Mapping[str, str]
@@ -34,13 +34,13 @@ class ReplicationState:
 
     @property
     def followers(self) -> list[Mapping[str, str]]:
-        """Replicas that were heard of lately, and have everything but the last."""
+        """Replicas that reported lately, and have all but the newest writes."""
         most = self.setting(MAX_LAG) or LAG_S
         return [one for one in self.replicas if one.get("state") == "online" and _lag_of(one) <= most]
 
     @property
     def replicas(self) -> list[Mapping[str, str]]:
-        """All connected replicas, those too that still copy everything."""
+        """All connected replicas, also those that still copy the whole data."""
         told = [value for name, value in self.info.items() if _REPLICA.match(name)]
         return [dict(pair.split("=", 1) for pair in one.split(",") if "=" in pair) for one in told]
 
@@ -72,12 +72,12 @@ def replication_findings(state: ReplicationState) -> list[Finding]:
 
 
 def _check_refusal(state: ReplicationState) -> list[Finding]:
-    """Judge a server that takes no writes for lack of replicas, or takes them when all are cut off."""
+    """Judge whether the server refuses writes for lack of replicas, or takes writes even without any."""
     wanted, lag = state.setting(MIN_REPLICAS), state.setting(MAX_LAG)
     if not wanted or not lag:  # either turns it off
         if not state.asked or MIN_REPLICAS not in state.config:
             return []
-        what = f"{MIN_REPLICAS} is {wanted} ({MAX_LAG} {lag}): a primary that is cut off takes writes"
+        what = f"{MIN_REPLICAS} is {wanted} ({MAX_LAG} {lag}): a primary that is cut off still takes writes"
         change = f"CONFIG SET {MIN_REPLICAS} 1, and the same in its config file, on each server"
         return [notice(SUBJECT, "replicas-unrequired", what, change)]
     told = state.info.get("min_slaves_good_slaves", "")
@@ -87,7 +87,7 @@ def _check_refusal(state: ReplicationState) -> list[Finding]:
         return [fine(SUBJECT, "replicas-required", text)]
     what = (
         f"the server takes no writes: {MIN_REPLICAS} is {wanted}, and {_count(number)} closely enough "
-        f"({MAX_LAG} {lag}): nothing is ruled, and schedulers fall off the roster"
+        f"({MAX_LAG} {lag}): no call is ruled on, and schedulers drop off the roster"
     )
     change = f"start the replicas that are away{_tell_silent(state)}, or CONFIG SET {MIN_REPLICAS} {number}"
     return [error(SUBJECT, "replicas-refused", what, change)]
@@ -97,14 +97,14 @@ def _check_wait(state: ReplicationState, name: str, wanted: int) -> list[Finding
     have, known = len(state.followers), len(state.replicas)
     told = f"{name} waits for {how_many(wanted, 'replica')} (durability), and {_count(have)}"
     if have < wanted:
-        what = f"{told}: calls of which it writes something are denied"
+        what = f"{told}: calls for which it must write are denied"
         less = f"durability: {{replicas: {have}}}" if have else f"no `durability` in the config of {name}"
-        change = f"start the replicas that are away{_tell_silent(state)}; or, with less to rely on, {less}"
+        change = f"start the replicas that are away{_tell_silent(state)}; or, with less safety, {less}"
         return [error(SUBJECT, "replicas-short", what, change)]
     if known > wanted:
         what = (
-            f"{name} waits for {wanted} of {known} replicas (durability): a failover to another forgets what "
-            "only those have"
+            f"{name} waits for {wanted} of {known} replicas (durability): a failover to another loses what "
+            "only these have"
         )
         return [notice(SUBJECT, "replicas-partial", what, f"durability: {{replicas: {known}}} for {name}")]
     return [fine(SUBJECT, "replicas", told)]
@@ -120,7 +120,7 @@ def _lag_of(replica: Mapping[str, str]) -> int:
 
 
 def _tell_silent(state: ReplicationState) -> str:
-    """Return the connected replicas that do not follow, in words."""
+    """Return a text that lists the connected replicas that do not follow."""
     silent = [one for one in state.replicas if one not in state.followers][:MAX_SHOWN]
     told = ", ".join(
         f"{one.get('ip', '?')}:{one.get('port', '?')}: {one.get('state')}, silent for {_lag_of(one)} s"

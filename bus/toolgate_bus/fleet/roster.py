@@ -18,7 +18,7 @@ from toolgate_bus.transport.replica_differences import (
 SUBJECT: Final = "roster"
 LATE: Final = 0.1
 ENOUGH: Final = 20
-"""Number of answers from which the share of late ones means something."""
+"""Minimum number of answers for which the share of late ones is judged."""
 MAX_NAMES: Final = 5
 
 
@@ -53,7 +53,7 @@ def _nobody(view: RosterView) -> list[Finding]:
         return []
     what, change = "no scheduler is alive: nobody rules on calls", "toolgate scheduler run NAME --config FILE"
     if view.orchestrators:
-        return [warning(SUBJECT, "roster-nobody", f"agents work here, and {what}", change)]
+        return [warning(SUBJECT, "roster-nobody", f"agents are running, but {what}", change)]
     return [notice(SUBJECT, "roster-nobody", what, change)]
 
 
@@ -66,8 +66,8 @@ def _scheduler(name: str, members: Sequence[Member], view: RosterView) -> list[F
         *_lateness(name, members),
     ]
     if len(members) == 1:
-        what = f"{name} has one replica: while that restarts or hangs, nobody answers for it"
-        change = f"run it once more under the same name: `toolgate scheduler run … --name {name}`"
+        what = f"{name} has one replica: while it restarts or hangs, {name} gives no answers"
+        change = f"start another under the same name: `toolgate scheduler run … --name {name}`"
         found.append(notice(SUBJECT, "roster-one-replica", what, f"{change}, or --replicas 2"))
     return found or [
         fine(SUBJECT, "roster-scheduler", f"{name}: {how_many(len(members), 'replica')} that agree")
@@ -87,9 +87,9 @@ def _disagreement(name: str, members: Sequence[Member]) -> list[Finding]:
             told.append(f"{label} {' and '.join(dict.fromkeys(values))}")
     if not told:
         return []
-    common = " Of phases those count that all have." if told[-1].startswith("phases") else ""
+    common = " Only phases that all of them have count." if told[-1].startswith("phases") else ""
     what = f"the replicas of {name} disagree: {'; '.join(told)}.{common}"
-    what += f" The newest start ({newest.replica}) counts"
+    what += f" The settings of the newest ({newest.replica}) count"
     terms = (newest.priority, newest.tools, newest.shadow, newest.phases)
     others = [one for one in ordered if (one.priority, one.tools, one.shadow, one.phases) != terms]
     old = _first([_whose(one) for one in others])
@@ -103,9 +103,9 @@ def _strangers(name: str, members: Sequence[Member], view: RosterView) -> list[F
     told = who_cannot_ask(members, view.wires)
     if told is None:
         return []
-    what = f"{name} is {told}: where it is required their calls are denied, elsewhere it is passed over"
+    what = f"{name} is {told}: if they require it, their calls are denied, else they do not ask it"
     agents = _first(strangers(members, view.wires))
-    change = f"bring {name} or those agents ({agents}) to a version that both speak"
+    change = f"upgrade {name} or those agents ({agents}), so that both speak one version"
     return [warning(SUBJECT, "roster-incompatible", what, change)]
 
 
@@ -114,8 +114,8 @@ def _signatures(name: str, members: Sequence[Member]) -> list[Finding]:
     if not older:
         return []
     what = (
-        f"{name} ({_first([_whose(one) for one in older])}) is signed as another release of Toolgate signs: "
-        "agents of this release believe nothing that it says, and it answers none of their questions"
+        f"{name} ({_first([_whose(one) for one in older])}) signs as another release of Toolgate does: "
+        "agents of this release reject its messages, and it answers none of their questions"
     )
     change = "stop the whole fleet, bring it to one release, start it, and push its configurations again"
     return [warning(SUBJECT, "roster-signatures", what, change)]
@@ -128,7 +128,7 @@ def _revisions(name: str, members: Sequence[Member]) -> list[Finding]:
     ordered = sorted(members, key=lambda member: member.started)
     newest = ordered[-1]
     old = _first([_whose(member) for member in ordered if member.revision != newest.revision])
-    what = f"{name} has {told}: which of them rules on a call is chance"
+    what = f"{name} has {told}: chance decides which of them rules on a call"
     right = newest.revision.text or UNNAMED
     change = f"end those that do not rule by {right} ({old}), or give all the same config"
     return [warning(SUBJECT, "roster-revisions", what, change)]
@@ -142,7 +142,7 @@ def _lateness(name: str, members: Sequence[Member]) -> list[Finding]:
     answered, late = sum(one.answered for one in members), sum(one.late for one in members)
     if answered < ENOUGH or late < LATE * answered:
         return []
-    what = f"{name} was late with {late} of {answered} answers: those counted as silence"
+    what = f"{late} of {answered} answers of {name} came too late, and counted as silence"
     change = "raise `patience_ms` in the plans, start more replicas, or make it faster"
     return [warning(SUBJECT, "roster-late", what, change)]
 
@@ -154,14 +154,14 @@ def _orchestrators(view: RosterView, alive: Mapping[str, object]) -> list[Findin
     missed = sorted({name for reads in view.orchestrators.values() for name in reads} - set(alive))
     if missed:
         names = _first(missed)
-        what = f"agents wait for verdicts of {names}, and no replica of that is alive"
-        change = f"toolgate scheduler run {missed[0]}; or take it out of `required` in their plans"
+        what = f"agents wait for verdicts of {names}, but no such scheduler is alive"
+        change = f"toolgate scheduler run {missed[0]}; or remove it from `required` in their plans"
         found.append(warning(SUBJECT, "roster-missed", what, change))
     return [*found, *_unrequired(view)]
 
 
 def _unrequired(view: RosterView) -> list[Finding]:
-    """Warn of schedulers that give what is scarce and are not required: calls run without their limits."""
+    """Warn of schedulers that grant scarce resources and are not required: calls run without their limits."""
     rules = {one.name: one for one in sorted(view.members, key=lambda one: one.started)}
     found = []
     for name in sorted(name for name, one in rules.items() if "admit" in one.phases and not one.shadow):
@@ -169,11 +169,11 @@ def _unrequired(view: RosterView) -> list[Finding]:
         if open_:
             many = f"{len(open_)} of {how_many(len(view.orchestrators), 'orchestrator')}"
             what = (
-                f"{name} gives what is scarce, and {many} ({_first(open_)}) does not require it: while no "
-                "replica of it answers, calls from there run without any limit of its"
+                f"{name} grants scarce resources, but {many} ({_first(open_)}) do not require it: while no "
+                "replica of it answers, calls from there run without its limits"
             )
             plan = f"orchestrator: {{config: {{toolgate: {{required: [{name}]}}}}}}"
-            change = f"name it in their plans ({plan}), or in Gate.open(required=[{name!r}])"
+            change = f"require it in their plans ({plan}), or in Gate.open(required=[{name!r}])"
             found.append(warning(SUBJECT, "roster-not-required", what, change))
     return found
 

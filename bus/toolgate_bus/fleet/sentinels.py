@@ -10,7 +10,7 @@ from toolgate_bus.transport.redis.client.sentinels import Answer, agree, explain
 
 SUBJECT: Final = "sentinels"
 MIN_SENTINELS: Final = 3
-LOOK: Final = "look at the sentinels that say otherwise or nothing, and at SENTINEL CKQUORUM there"
+LOOK: Final = "look at the sentinels that disagree or are silent; run SENTINEL CKQUORUM there"
 
 
 async def check_sentinels(url: str) -> list[Finding]:
@@ -28,14 +28,17 @@ def sentinel_findings(service: str, answers: Mapping[Address, Answer]) -> list[F
     others = [one for one, answer in sorted(answers.items()) if answer != primary]
     found = [_tell_agreement(service, named, len(answers), others)]
     if len(answers) < MIN_SENTINELS:
-        what = f"only {len(answers)} of the sentinels of {service} stand in the URL: who is away, is missed"
-        found.append(notice(SUBJECT, "sentinels-few", what, "name all, and run at least three"))
+        what = (
+            f"the URL names only {len(answers)} of the sentinels of {service}: if one is away, the rest may "
+            "be no majority"
+        )
+        found.append(notice(SUBJECT, "sentinels-few", what, "name all sentinels, and run at least three"))
     return found
 
 
 def _tell_agreement(service: str, named: str, asked: int, others: Sequence[Address]) -> Finding:
     if others:
         who = ", ".join(f"{host}:{port}" for host, port in others)
-        what = f"{named} is the primary of {service}, and {who} does not say so"
+        what = f"{named} is the primary of {service}, but these sentinels do not say so: {who}"
         return warning(SUBJECT, "sentinels-differ", what, LOOK)
-    return fine(SUBJECT, "sentinels", f"{named} is the primary of {service} by all {asked} sentinels")
+    return fine(SUBJECT, "sentinels", f"all {asked} sentinels say that {named} is the primary of {service}")

@@ -1,4 +1,4 @@
-"""Judge a server by what it tells of itself: version, persistence, memory, role, clock, latency. Pure."""
+"""Judge a server by what it reports of itself: version, persistence, memory, role, clock, latency. Pure."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -11,18 +11,18 @@ from toolgate_bus.fleet.finding import Finding, error, fine, notice, warning
 SUBJECT: Final = "server"
 OLDEST: Final = {"redis": (7, 0), "valkey": (7, 2)}
 SLOW_S: Final = 0.05
-"""Round trip that is too long, in seconds: a tenth of the default patience, as decisions need several."""
+"""Seconds from which a round trip is too long: a tenth of the default patience, as decisions need several."""
 LAGGING_S: Final = 0.1
 CLOCK_OFF_S: Final = 5.0
 CLOCK_WRONG_S: Final = 60.0
 FULL: Final = 0.8
-NOBODY_LOOKS: Final = "this user may not look at the server (INFO)"
-LOOK_AS: Final = "look as a user that may: `doctor` of deploy/redis/roles, or an administrator"
+NOBODY_LOOKS: Final = "this user may not read the server's state (INFO)"
+LOOK_AS: Final = "run doctor as a user that may: `doctor` of deploy/redis/roles, or an administrator"
 
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """State of a server as it was read; empty if the user may not read it."""
+    """State of a server, as it was read; empty if this user may not read it."""
 
     info: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, str] = field(default_factory=dict)
@@ -93,12 +93,12 @@ def _kind(state: ServerState) -> list[Finding]:
         return [error(SUBJECT, "server-replica", what, f"name its primary, {primary}, in the URL")]
     if mode == "cluster" or info.get("cluster_enabled") == "1":
         if state.clustered:
-            return [fine(SUBJECT, "server-cluster", "the node of our streams is one of a cluster")]
+            return [fine(SUBJECT, "server-cluster", "the node with our streams belongs to a cluster")]
         what = "this is one node of a cluster, and others may hold some of our keys"
         return [error(SUBJECT, "server-cluster", what, "name the cluster: redis+cluster://host:port")]
-    found = [fine(SUBJECT, "server-role", "one server, and its primary")]
+    found = [fine(SUBJECT, "server-role", "a single server, which is a primary")]
     if int(info.get("connected_slaves", "0") or 0):
-        what = "it has replicas: a failover may lose what they had not taken yet (docs/scale.md)"
+        what = "it has replicas: a failover may lose writes that they have not received (docs/scale.md)"
         found.append(notice(SUBJECT, "server-replicated", what))
     return found
 
@@ -112,7 +112,7 @@ def _check_persistence(state: ServerState) -> list[Finding]:
         how = state.config.get("appendfsync", "")
         if how == "no" and state.budgets:
             what = (
-                "the append-only file is written when the system likes (appendfsync no): a crash may lose "
+                "the system decides when to write the append-only file (appendfsync no): a crash may lose "
                 "budgets"
             )
             return [
@@ -123,10 +123,10 @@ def _check_persistence(state: ServerState) -> list[Finding]:
         return [fine(SUBJECT, name, f"writes an append-only file{how and f' (appendfsync {how})'}")]
     snapshots = state.config.get("save")
     lost = "everything since the last snapshot" if snapshots else "everything"
-    after = "a restart starts every budget anew, and forgets holds and standing approvals"
+    after = "a restart sets every budget back to zero, and forgets holds and standing approvals"
     if state.embedded:
         what = f"the embedded server keeps nothing: {after}"
-        return [notice(SUBJECT, name, what, "for budgets that last use a server of your own: --redis URL")]
+        return [notice(SUBJECT, name, what, "for budgets that last, use your own server: --redis URL")]
     change = "CONFIG SET appendonly yes, and `appendonly yes` in its config file (deploy/redis/valkey.conf)"
     if state.budgets:
         what = f"budgets are kept here, and a restart of the server loses {lost} (appendonly no): {after}"
@@ -141,22 +141,22 @@ def _eviction(state: ServerState) -> list[Finding]:
     name, policy = "server-eviction", state.info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         what = (
-            f"maxmemory-policy is {policy}: a full server drops questions, facts and budgets without a word, "
+            f"maxmemory-policy is {policy}: a full server silently drops questions, facts and budgets, "
             "instead of refusing writes"
         )
         change = "CONFIG SET maxmemory-policy noeviction, and the same in its config file"
         return [error(SUBJECT, name, what, change)]
     gone = int(state.info.get("evicted_keys", "0") or 0)
     if gone:
-        what = f"{gone} keys were evicted since it started: another policy held before"
-        return [notice(SUBJECT, name, what, "look at budgets and approvals; restart it to count anew")]
-    return [fine(SUBJECT, name, "maxmemory-policy noeviction: a full server refuses, and drops nothing")]
+        what = f"{gone} keys were evicted since it started, under another maxmemory-policy"
+        return [notice(SUBJECT, name, what, "check budgets and approvals; a restart resets the count")]
+    return [fine(SUBJECT, name, "maxmemory-policy noeviction: a full server refuses writes, drops nothing")]
 
 
 def _memory(state: ServerState) -> list[Finding]:
     name, used, most = "server-memory", _number(state, "used_memory"), _number(state, "maxmemory")
     if not most:
-        what = "maxmemory is 0: a server that fills the machine is killed by it, instead of refusing writes"
+        what = "maxmemory is 0: when memory runs out, the server is killed, instead of refusing writes"
         change = (
             "CONFIG SET maxmemory 512mb (below what the machine or container has), and in its config file"
         )
@@ -175,7 +175,7 @@ def _check_writes(state: ServerState) -> list[Finding]:
         words
         for field_, words in (
             ("aof_last_write_status", "its append-only file"),
-            ("aof_last_bgrewrite_status", "its append-only file anew"),
+            ("aof_last_bgrewrite_status", "a rewrite of its append-only file"),
             ("rdb_last_bgsave_status", "its snapshot"),
         )
         if state.info.get(field_, "ok") == "err"
@@ -183,7 +183,7 @@ def _check_writes(state: ServerState) -> list[Finding]:
     if not broken:
         return []
     what = f"the server could not write {' and '.join(broken)}: it may refuse all writes (MISCONF)"
-    change = "look at free space and rights of its `dir`, and into its log; then BGREWRITEAOF or BGSAVE"
+    change = "check free space and permissions of its `dir`, and its log; then run BGREWRITEAOF or BGSAVE"
     return [error(SUBJECT, "server-disk", what, change)]
 
 
@@ -220,10 +220,10 @@ def _round_trips(state: ServerState) -> list[Finding]:
 def _clock(state: ServerState) -> list[Finding]:
     off = abs(state.ahead_s)
     if off < CLOCK_OFF_S:
-        return [fine(SUBJECT, "server-clock", "its clock is that of this machine, to a few seconds")]
+        return [fine(SUBJECT, "server-clock", "its clock agrees with this machine's, to a few seconds")]
     side = "ahead of" if state.ahead_s > 0 else "behind"
     what = (
-        f"its clock is {off:.0f} s {side} that of this machine: budgets by hour and day begin by the server's"
+        f"its clock is {off:.0f} s {side} this machine's: hourly and daily budgets follow the server's clock"
     )
     make = warning if off >= CLOCK_WRONG_S else notice
     return [make(SUBJECT, "server-clock", what, "set both clocks by NTP (`timedatectl set-ntp true`)")]

@@ -10,7 +10,7 @@ from toolgate_bus.transport.redis.roster.roster import RosterView
 
 SUBJECT: Final = "shards"
 CHANGE: Final = (
-    "upgrade it and start it again (an older version reads the first shard alone), and give its user the "
+    "upgrade and restart it (an older version reads only the first shard), and give its server user the "
     "rules of deploy/redis/roles of this version; or `toolgate shards 1`"
 )
 
@@ -23,12 +23,12 @@ def shards_findings(count: int, view: RosterView) -> list[Finding]:
         if missing := _unread(shard, view):
             what = (
                 f"agents of {many} {'process' if many == 1 else 'processes'} ask in shard {shard}, which "
-                f"{', '.join(missing)} does not read: it is silent to them"
+                f"{', '.join(missing)} does not read: those agents get no answer from it"
             )
             found.append(error(SUBJECT, "shard-unread", what, CHANGE))
     behind = sorted({name for shard in range(count) if shard not in lying for name in _unread(shard, view)})
     if behind:
-        what = f"{', '.join(behind)} does not read all {count} shards: new agents keep to those that it reads"
+        what = f"{', '.join(behind)} does not read all {count} shards: new agents use only those it reads"
         found.append(warning(SUBJECT, "shards-behind", what, CHANGE))
     if not found and count > 1:
         told = ", ".join(f"{lying[shard]} in {shard}" for shard in sorted({*range(count), *lying}))

@@ -1,1 +1,1 @@
-"""Find the server of the bus, or run the embedded one."""
+"""Find the server of the bus, or run the embedded server."""

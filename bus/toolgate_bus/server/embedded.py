@@ -1,8 +1,8 @@
-"""Embedded server: real Streams, real processes, nothing to install.
+"""Start or join the embedded server: real Streams, real processes, nothing to install.
 
 `private_server` starts one for the caller alone, `open_shared_server` starts or joins the user's,
 `join_server` only joins, `find_running_server` only looks. A `guard` process owns each server and ends it
-when the last command has left, however that one died. Everything here is synchronous and short, so that a
+when the last command has left, however that command died. Everything here is synchronous and short, so that a
 command can settle where its bus is before an event loop starts. No server library is imported.
 """
 
@@ -31,14 +31,14 @@ from toolgate_bus.server.guard import ServerProcess
 _START_S = guard.START_S + 5.0
 _LEAVE_S = 10.0
 _MAX_PATH = 100
-"""Maximum length of a unix socket's path that works everywhere, in bytes (Linux has 107, macOS 103)."""
+"""Maximum length of a unix socket's path, in bytes, that every system allows (Linux 107, macOS 103)."""
 _OLDEST = (7, 0)
 _HOW_TO_START_ONE = (
     "No server is running for this user: start a scheduler or a session first (`toolgate scheduler run …`, "
     "`toolgate run …`), or name a server with --redis URL (or TOOLGATE_REDIS_URL)."
 )
 _guards: list[tuple[Path, subprocess.Popen[bytes]]] = []
-"""Guards that this process started. One may outlive our leaving, and is reaped at the next look."""
+"""Guards that this process started. A guard may run on after we leave it, and is reaped at the next look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def find_running_server() -> str | None:
 
 
 def server_process(directory: Path, *, appendonly: bool = False) -> ServerProcess:
-    """Return a server without guard, to be started, killed and restarted by hand (tests do)."""
+    """Return a server without a guard, which the caller starts, kills and restarts (for tests)."""
     return ServerProcess(directory, find_binary(), appendonly=appendonly)
 
 
@@ -177,7 +177,7 @@ def _check_owner(directory: Path) -> None:
         return
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise ConfigError(
-            f"{directory} is not a directory of yours that is closed to others (mode 0700): "
+            f"{directory} is not a directory of yours that only you can enter (mode 0700): "
             "remove it, or set XDG_RUNTIME_DIR to a directory of your own."
         )
 
@@ -204,7 +204,7 @@ def _member(directory: Path, binary: str | None, *, private: bool = False) -> It
                 yield server
                 return
         time.sleep(0.005)  # that guard was just leaving, or lost the race to another: once more
-    raise NoServer(f"The server in {directory} did not come up: {_how_to_get_one()}.")
+    raise NoServer(f"The server in {directory} did not start: {_how_to_get_one()}.")
 
 
 def _connect(directory: Path) -> socket.socket | None:
@@ -222,7 +222,7 @@ def _connect(directory: Path) -> socket.socket | None:
 
 
 def _spawn(directory: Path, binary: str, *, private: bool) -> socket.socket:
-    """Start a guard, which is born with a connection to us: if we die now, it knows."""
+    """Start a guard that has a connection to us from its start. So it notices if this process dies now."""
     ours, theirs = socket.socketpair()
     with theirs:
         command = [sys.executable, "-I", "-S", guard.__file__, str(directory), binary, str(theirs.fileno())]
@@ -243,7 +243,7 @@ def _spawn(directory: Path, binary: str, *, private: bool) -> socket.socket:
 
 
 def _hello(connection: socket.socket) -> Server | None:
-    """Return the server that the guard names, once that is ready; None if the guard ended instead."""
+    """Return the server that the guard names, once the server is ready; None if the guard ended instead."""
     connection.settimeout(_START_S)
     try:
         with connection.makefile("rb") as lines:

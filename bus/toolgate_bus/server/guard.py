@@ -1,4 +1,4 @@
-"""The guard: a small process that owns one embedded server and ends it when nobody needs it.
+"""Run the guard: a small process that owns one embedded server, and ends it when no command needs it.
 
     command ──connection──▶ guard ──parent of──▶ server
     command ──connection──▶   │ holds the lock file, listens on guard.sock
@@ -35,7 +35,7 @@ SERVER_SOCKET = "s.sock"
 LOCK_FILE = "lock"
 LOG_FILE = "log"
 START_S = 15.0
-"""Seconds that a server may take to answer its first PING; usually it takes 0.03 s."""
+"""Longest wait for a server's first answer to PING, in seconds; usually it takes 0.03 s."""
 _PR_SET_PDEATHSIG = 1
 _LOCKED = 75  # EX_TEMPFAIL: another guard lives here, or is just leaving
 
@@ -84,7 +84,7 @@ class ServerProcess:
 
     @property
     def url(self) -> str:
-        """URL for clients, whether it runs or not, as redis-py reads it."""
+        """URL for clients, as redis-py reads it. It is the same whether the server runs or not."""
         return f"unix://{quote(str(self.socket))}?db=0"
 
     @property
@@ -103,7 +103,7 @@ class ServerProcess:
         return self._process is not None and self._process.poll() is None
 
     def start(self, timeout_s: float = START_S) -> None:
-        """Start and wait until it answers. Raise RuntimeError with the end of its log if it does not."""
+        """Start the server, and wait until it answers; else raise RuntimeError with the end of its log."""
         with (self.directory / LOG_FILE).open("ab") as log, warnings.catch_warnings():
             # Python warns of a fork beside threads; all that runs in the child before exec is one prctl.
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -120,12 +120,12 @@ class ServerProcess:
             if not self.is_running or time.monotonic() > deadline:
                 self.kill()
                 lines = (self.directory / LOG_FILE).read_text(errors="replace").strip().splitlines()
-                said = " / ".join(lines[-3:]) or "it said nothing"
+                said = " / ".join(lines[-3:]) or "its log is empty"
                 raise RuntimeError(f"{self.binary} did not start: {said}")
             time.sleep(0.002)
 
     def stop(self, timeout_s: float = 10.0) -> None:
-        """End it in good order (what `appendonly` keeps is written), or kill it after `timeout_s`."""
+        """End the server in good order (what `appendonly` keeps is written), or kill it after `timeout_s`."""
         if self._process is not None:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -133,7 +133,7 @@ class ServerProcess:
         self.kill()
 
     def kill(self) -> None:
-        """End it at once, as a crash would."""
+        """End the server at once, as a crash would."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -141,7 +141,7 @@ class ServerProcess:
         self.socket.unlink(missing_ok=True)
 
     def restart(self) -> None:
-        """Stop it and start it again on the same socket."""
+        """Stop the server, and start it again on the same socket."""
         self.stop()
         self.start()
 
@@ -294,12 +294,12 @@ def guard(directory: Path, binary: str, first: socket.socket, *, private: bool) 
 
 
 def main() -> int:
-    """Read the arguments that `embedded` gives, and be the guard."""
+    """Read the arguments that `embedded` gives, and run as the guard."""
     import argparse  # as above
 
-    parser = argparse.ArgumentParser(prog="toolgate-guard", description="Owns Toolgate's embedded server.")
+    parser = argparse.ArgumentParser(prog="toolgate-guard", description="Own the embedded server.")
     parser.add_argument("directory", type=Path)
-    parser.add_argument("binary", help="the server's program")
+    parser.add_argument("binary", help="path of the server program")
     parser.add_argument("descriptor", type=int, help="connection of the command that starts this guard")
     parser.add_argument("--private", action="store_true", help="remove the directory with all it holds")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Settings of the bus that every command and library entry takes, from options or the environment.
+"""Check the settings of the bus, which every command and library entry takes from options or environment.
 
 `BusSettings` holds the three common settings, `read_keys` reads the file that one of them names.
 The spelling of options on a command line is in `options`.
@@ -70,9 +70,9 @@ def check_url(url: str) -> str:
 
 
 def _check_encoding(url: str) -> None:
-    """Raise ConfigError for a URL that ends before its password does, and show no part of it.
+    """Raise ConfigError if the URL's address ends within its password. Show no part of the URL.
 
-    After `/`, `?` or `#` everything is path or option: the rest of such a password would be taken for one.
+    After `/`, `?` or `#` everything is path or option. The rest of such a password would be taken for that.
     """
     behind = url.partition("://")[2]
     authority = re.split("[/?#]", behind, maxsplit=1)[0]
@@ -86,8 +86,8 @@ def _check_encoding(url: str) -> None:
         is_cut = True
     if is_cut or "#" in behind:
         raise ConfigError(
-            "redis: not a URL of a server: the characters / ? # [ ] of a password must be percent-encoded "
-            f"in it (%2F, %3F, %23, %5B, %5D), or it stands in a file of its own ({PASSWORD_FILE}=FILE)"
+            "redis: not a URL of a server: percent-encode the characters / ? # [ ] of its password "
+            f"(%2F, %3F, %23, %5B, %5D), or put the password into a file ({PASSWORD_FILE}=FILE)"
         )
 
 
@@ -160,7 +160,7 @@ def read_secret(path: Path, what: str) -> bytes:
 
 
 def redact_url(url: str) -> str:
-    """Return a URL as it may be shown: without user, password and options."""
+    """Return a URL that can be shown: without user, password and options."""
     if is_sentinel_url(url) or is_cluster_url(url):
         return redact_hosts_url(url)
     parts = urlsplit(url)
@@ -171,13 +171,13 @@ def redact_url(url: str) -> str:
 
 
 def _check_options(parts: SplitResult) -> None:
-    """Refuse options that would undo what the bus relies on, and misspelt ones."""
+    """Refuse options that break what the bus relies on, and misspelt options."""
     tls = _TLS_OPTIONS if parts.scheme.startswith("rediss") else ()
     known = (*_own_options(parts.scheme), *tls)
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name not in known:
             raise ConfigError(
-                f"redis: {name}: a {parts.scheme}:// URL has no such option; it may have {', '.join(known)}"
+                f"redis: {name}: a {parts.scheme}:// URL has no such option; allowed: {', '.join(known)}"
             )
         if name in _TLS_FILES and not Path(value).is_file():
             raise ConfigError(f"redis: {name}: there is no file {value}")
@@ -206,7 +206,7 @@ class BusSettings:
     namespace: str = field(default_factory=lambda: _env("TOOLGATE_NAMESPACE") or "default")
     """Name that separates fleets on one server. It is a part of every key."""
     keys: Path | None = field(default_factory=lambda: Path(at) if (at := _env("TOOLGATE_KEYS")) else None)
-    """YAML file, scheduler name to hexadecimal key; None means that nothing is signed."""
+    """YAML file that maps scheduler names to hexadecimal keys; None means that nothing is signed."""
 
     def __post_init__(self) -> None:
         """Check the settings, and give the URL its password."""
@@ -238,9 +238,9 @@ def read_keys(path: Path) -> dict[str, bytes]:
     keys: dict[str, bytes] = {}
     for place, name, key in _entries(path):
         if not re.fullmatch(NAME_PATTERN, name):
-            raise ConfigError(f"{place}: this is not a scheduler's name")
+            raise ConfigError(f"{place}: the name before the colon is not a scheduler's name")
         if why := explain_reserved(name):
-            raise ConfigError(f"{place}: {name} is no scheduler's name: {why}")
+            raise ConfigError(f"{place}: {name} cannot be a scheduler's name: {why}")
         try:
             made = bytes.fromhex(key)
         except ValueError:
@@ -254,7 +254,7 @@ def read_keys(path: Path) -> dict[str, bytes]:
 
 
 def _entries(path: Path) -> list[tuple[str, str, str]]:
-    """Return place, name and key as they are written. A key that is no text becomes a question mark."""
+    """Return place, name and key of each entry, as written. A key that is not a text becomes `?`."""
     from toolgate_bus.config.document import parse_document  # here: most processes read no keys
 
     document = parse_document(read_secret(path, "keys"), f"keys: {path}", secret=True)

@@ -58,8 +58,8 @@ async def test_a_call_that_waited_is_shown_and_replayed_with_its_last_round(sche
     last = [one for one in decision["verdicts"] if one["phase"] == "admit"]
     assert [(one["action"], one.get("fence")) for one in last] == [("hold", None), ("continue", 2)]
     assert last[0]["reason"] == "waits for few: place 1"
-    assert "Last, those who give what is scarce were asked" in words["heard"][-3]
-    assert words["heard"][-1].endswith("and gave it number 2.")
+    assert "Last, schedulers that grant scarce resources were asked" in words["heard"][-3]
+    assert words["heard"][-1].endswith("and gave it fencing number 2.")
     assert words["why"][0].endswith("ms of waiting to be admitted.")
     _, listed, _ = await toolgate("decisions")
     assert f"ms + {waited.waited:.1f} s waited  {waited.id[:8]}" in listed

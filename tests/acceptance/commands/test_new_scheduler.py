@@ -114,7 +114,7 @@ def test_it_says_what_it_wrote_and_how_to_start_it_and_never_overwrites(newcomer
     assert sorted(told) == sorted(str(path.relative_to(folder)) for path in folder.rglob("*.*"))
     again = newcomer.types(command)
     assert again.wait() == 2
-    assert "is there already: nothing was written" in again.stderr
+    assert "exists already: nothing was written" in again.stderr
 
 
 def test_the_manuals_test_runs_with_what_it_says_to_install(process, tmp_path):

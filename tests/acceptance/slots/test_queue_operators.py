@@ -139,7 +139,7 @@ async def test_a_call_that_is_moved_before_another_is_shown_and_served_right_bef
     assert served.index("e") < served.index("b")
     assert len(served) == len(set(served)) == 5
     code, _, err = await move("d", "c")
-    assert (code, "no call that waits is called so" in " ".join(err.split())) == (2, True)
+    assert (code, "no waiting call matches" in " ".join(err.split())) == (2, True)
 
 
 async def test_a_drained_pool_gives_nothing_until_it_is_as_configured_and_a_limit_holds_at_once(
@@ -163,11 +163,11 @@ async def test_a_drained_pool_gives_nothing_until_it_is_as_configured_and_a_limi
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("drop", "zz"), "no call that waits is called so; `toolgate queue` lists them"),
-        (("move", ""), "no call that waits is called so"),
-        (("move", "a", "--last", "--class", "3"), "--last and --class: say one of them"),
-        (("move", "a", "--last", "--before", "b"), "--last and --before: say one of them"),
-        (("drop", "a", "--reason", " "), "some words, at most 300 characters"),
+        (("drop", "zz"), "no waiting call matches; `toolgate queue` lists them"),
+        (("move", ""), "no waiting call matches"),
+        (("move", "a", "--last", "--class", "3"), "--last and --class: give only one of them"),
+        (("move", "a", "--last", "--before", "b"), "--last and --before: give only one of them"),
+        (("drop", "a", "--reason", " "), "write a text of at most 300 characters"),
         (("--watch", "--json"), "shows a table"),
     ],
 )
@@ -193,7 +193,7 @@ async def test_a_limit_of_a_pool_that_nobody_has_used_or_of_a_queue_that_nobody_
     for words in (("drain", "sites"), ("limit", "sites/a.org", "1")):
         assert (await toolgate("queue", *words))[::2] == (0, "")
     code, out, err = await toolgate("queue", "drain", "site")
-    assert (code, out) == (0, "site: nothing more is given, until `toolgate queue limit site`\n")
+    assert (code, out) == (0, "site: no new slots are given, until `toolgate queue limit site`\n")
     assert "Nobody has needed a slot of site yet" in err
     code, _, err = await toolgate("queue", "limit", "sites", "1", "--name", "slotz")
     assert code == 0

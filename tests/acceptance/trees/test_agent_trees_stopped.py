@@ -265,11 +265,11 @@ async def test_a_call_that_waits_for_a_person_is_withdrawn(world, wait_until, no
 
 async def test_whom_to_stop_has_to_be_said_clearly(world):
     for words, said in {
-        (): "say whom",
+        (): "name one or more sessions",
         ("nobody",): "'nobody' is no live session",
-        ("x", "--all"): "say whom",
+        ("x", "--all"): "name one or more sessions",
     }.items():
         code, _, err = await world.toolgate("agents", "stop", *words)
         assert (code, said in err) == (2, True), err
     code, _, err = await world.toolgate("agents", "--watch", "stop", "--all")
-    assert (code, "--watch: give it after `stop`" in err) == (2, True), err
+    assert (code, "--watch: put this option after `stop`" in err) == (2, True), err

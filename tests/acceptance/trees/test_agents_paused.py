@@ -94,7 +94,7 @@ async def test_a_fleet_of_three_loops_halts_over_every_fault_and_resumes(lasting
 
     await fleet.until(all_wait, timeout=BOUND_S)
     said = await fleet.order("resume", pause["id"], "nobody", code=2)
-    assert "'nobody' is no pause or stop that stands" in said
+    assert "no pause or stop matches 'nobody'" in said
     assert fleet.began() == halted
     assert "resumed everyone" in await fleet.order("resume", "--all")
     await fleet.ends(*LOOPS, "dee")

@@ -112,13 +112,15 @@ def test_one_is_explained(archive):
 
 def test_of_several_that_begin_so_all_are_named(archive):
     told = toolgate("show", "CD", "--from", archive)
-    assert told.startswith("cd: 2 decisions begin so")
+    assert told.startswith("cd: 2 decisions match")
     assert decision(2)["id"] in told
     assert decision(3)["id"] in told
 
 
 def test_of_one_that_is_not_there_it_says_what_is_kept(archive):
-    assert "No decision is kept whose id begins with 99" in toolgate("show", "99", "--from", archive)
+    assert "No decision in the record has an id that begins with 99" in toolgate(
+        "show", "99", "--from", archive
+    )
 
 
 def test_an_export_is_there_whole_and_replaces_what_was_there(archive, tmp_path):
@@ -134,7 +136,7 @@ def test_an_export_that_fails_leaves_what_was_there(archive, tmp_path):
     out = tmp_path / "out.jsonl"
     out.write_text("old")
     rewritten(archive, "facts-2026-11-21T13Z-000.jsonl.gz", lambda lines: [*lines, b"x\n"])
-    assert "no JSON" in toolgate("export", out, "--from", archive)
+    assert "not JSON" in toolgate("export", out, "--from", archive)
     assert out.read_text() == "old"
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["out.jsonl"]
 
@@ -142,17 +144,17 @@ def test_an_export_that_fails_leaves_what_was_there(archive, tmp_path):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--outcome", "denied"), "--outcome: 'denied' is none"),
+        (("--outcome", "denied"), "--outcome: unknown value 'denied'"),
         (("--since", "soon"), "--since"),
         (("--follow", "--until", "1m"), "--follow"),
         (("--follow", "--from", "x"), "--follow"),
-        (("--limit", "2", "show", "ab"), "--limit: give it after `show`"),
-        (("--from", "x", "export", "-"), "--from: give it after `export`"),
+        (("--limit", "2", "show", "ab"), "--limit: put this option after `show`"),
+        (("--from", "x", "export", "-"), "--from: put this option after `export`"),
         (("--from", "/no/such"), "/no/such: there is no such directory"),
         (("show", "xyz"), "ID: 'xyz'"),
         (("export", "-", "--facts", "--tool", "x"), "--facts"),
         (("archive", "/no/such", "--check"), "there is no such directory"),
-        (("archive", "x", "--json"), "--json: goes with --check"),
+        (("archive", "x", "--json"), "--json: needs --check"),
         (("archive", "x", "--check", "--once"), "--check"),
     ],
 )
@@ -195,9 +197,9 @@ def rewritten(archive, name, change):
     ("change", "told"),
     [
         (lambda lines: [lines[0], lines[0], *lines[1:]], "fact 1 is there twice"),
-        (lambda lines: lines[:1], "facts 2 to 2 are missing, untold"),
-        (lambda lines: [*lines, b"{\n"], "line 3: no JSON"),
-        (lambda lines: [*lines, b"7\n"], "line 3: no fact"),
+        (lambda lines: lines[:1], "facts 2 to 2 are missing, and no gap line says so"),
+        (lambda lines: [*lines, b"{\n"], "line 3: not JSON"),
+        (lambda lines: [*lines, b"7\n"], "line 3: not a fact"),
         (lambda lines: [*lines, b'{"event": "decision"}\n'], "line 3: decision needs id"),
         (lambda lines: [*lines, b'{"event": "archive:gap"}\n'], "line 3: archive:gap needs from"),
     ],

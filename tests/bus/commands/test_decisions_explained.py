@@ -203,9 +203,9 @@ def test_the_last_round_is_told_apart_with_what_was_given_and_the_wait_is_no_lat
     ]
     words = told(verdicts=verdicts, seconds=2.502, waited=2.5)
     assert words.heard[1:] == (
-        "Last, those who give what is scarce were asked about the call that was about to run:",
+        "Last, schedulers that grant scarce resources were asked about the call that was about to run:",
         "slots (priority 0) held the call for up to 90.0 s, because: waits for few: place 3.",
-        "slots (priority 0) said continue after 2.5 s, and gave it number 7.",
+        "slots (priority 0) said continue after 2.5 s, and gave it fencing number 7.",
     )
     assert words.why[0] == "Allowed as it was after 2.0 ms, and 2.5 s of waiting to be admitted."
 
@@ -214,13 +214,13 @@ def test_a_denial_in_the_last_round_says_that_what_others_gave_was_given_back():
     verdicts = [verdict("slots", "deny", phase="admit", reason="None is left.")]
     words = told(verdicts=verdicts, outcome="deny", why="denied", scheduler="slots", reason="None is left.")
     assert words.heard[1].endswith("because: None is left.")
-    assert words.why[1] == "slots denied it as it was about to run: what others had given it was given back."
+    assert words.why[1] == "slots denied it as it was about to run: what others had granted was given back."
 
 
 def test_a_pause_of_an_operator_is_told():
     words = told(fact("tool:paused", by="eve", seconds=61.0, status="resumed"))
     assert words.after[0] == "Paused by eve, it waited for 61.0 s more and was resumed."
-    assert words.after[1].startswith("The record does not tell (yet) whether it ran")
+    assert words.after[1].startswith("The record does not say (yet) whether it ran")
 
 
 def fact(event, **fields):
@@ -230,21 +230,21 @@ def fact(event, **fields):
 @pytest.mark.parametrize(
     ("facts", "words"),
     [
-        ([], "The record does not tell (yet) whether it ran; programs with a Gate of their own never tell."),
+        ([], "The record does not say (yet) whether it ran; programs with their own Gate never report that."),
         (
             [fact("tool:selected")],
-            "search was selected to run; the record does not tell yet what came of it.",
+            "search was selected to run; the record has no result of it yet.",
         ),
         (
             [fact("tool:selected"), fact("tool:post", seconds=1.5, success=True, cost=1200)],
             "search ran for 1.5 s with success, and cost 0.0012.",
         ),
-        ([fact("tool:post", seconds=0.5, success=False)], "search ran for 500.0 ms and told an error."),
+        ([fact("tool:post", seconds=0.5, success=False)], "search ran for 500.0 ms and reported an error."),
         ([fact("tool:error", seconds=0.1, error="OSError")], "search failed after 100.0 ms (OSError)."),
         ([fact("tool:unused")], "search was not run after all."),
         (
             [{**fact("tool:post", success=True), "decision_id": "other"}],
-            "The record does not tell (yet) whether it ran; programs with a Gate of their own never tell.",
+            "The record does not say (yet) whether it ran; programs with their own Gate never report that.",
         ),
     ],
 )

@@ -74,15 +74,15 @@ def test_a_decision_is_wanted_where_all_that_is_given_holds(options, wanted):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"outcome": ["denied"]}, [r"--outcome: 'denied' is none", *OUTCOMES]),
-        ({"why": ["deny"]}, ["--why: 'deny' is none", *WHYS]),
+        ({"outcome": ["denied"]}, [r"--outcome: unknown value 'denied'", *OUTCOMES]),
+        ({"why": ["deny"]}, ["--why: unknown value 'deny'", *WHYS]),
         ({"label": ["team"]}, ["--label: 'team'", "key=value"]),
         ({"label": ["=red"]}, ["--label", "key=value"]),
         ({"id_": "xyz"}, ["--id: 'xyz'", "0-9 and a-f"]),
         ({"id_": ""}, ["--id"]),
         ({"id_": "a" * 33}, ["--id"]),
-        ({"since": "soon"}, ["--since: 'soon' is no time", "30m", "2026-11-21T10:30Z"]),
-        ({"until": "5"}, ["--until: '5' is no time"]),
+        ({"since": "soon"}, ["--since: 'soon' is not a time", "30m", "2026-11-21T10:30Z"]),
+        ({"until": "5"}, ["--until: '5' is not a time"]),
         ({"since": "10m", "until": "20m"}, ["--since", "before --until"]),
     ],
 )

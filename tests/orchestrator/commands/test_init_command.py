@@ -44,7 +44,7 @@ def test_nothing_is_overwritten(process: Any, tmp_path: Path, name: str) -> None
     (tmp_path / name).write_text("mine")
     refused = process("toolgate", "init", tmp_path)
     assert refused.wait() == 2
-    assert f"{tmp_path / name} is there already: nothing was written" in refused.stderr
+    assert f"{tmp_path / name} exists already: nothing was written" in refused.stderr
     assert files_in(tmp_path) == [name]
     assert (tmp_path / name).read_text() == "mine"
 

@@ -39,8 +39,8 @@ DOORS = {
         ("a: {b: 1}\n1: x\n'1': y\n", "f.yaml:3: "),
         ("base: &b {required: []}\ntoolgate:\n  required: [policy]\n  <<: *b\n", "f.yaml:4: the merge key"),
         ("toolgate:\n  required: !!set {policy}\n", "f.yaml:2: a tag"),
-        ("# a remark\u2028toolgate: {required: []}\n", "f.yaml:1: holds the character U+2028"),
-        ("%YAML 1.1\n---\ntoolgate: {}\n", "f.yaml: says that it is of another YAML"),
+        ("# a remark\u2028toolgate: {required: []}\n", "f.yaml:1: contains the character U+2028"),
+        ("%YAML 1.1\n---\ntoolgate: {}\n", "f.yaml: its line %YAML names a version"),
     ],
 )
 def test_what_has_two_readings_is_refused_at_every_door(tmp_path, door, text, said):

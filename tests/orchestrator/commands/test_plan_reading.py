@@ -184,11 +184,11 @@ def test_of_a_module_of_ours_that_another_offers_too_the_id_that_is_only_ours_is
         ("session: {orchestrator: loop-events}", "providers: the plan mounts none"),
         ("- a list", "must be a mapping"),
         ("{", "is not YAML"),
-        ("a: !!python/object:os.system x", "a tag .* is not read"),
+        ("a: !!python/object:os.system x", "a tag .* is not supported"),
         ("x: " + "[" * 40 + "]" * 40, "x: unknown key"),
         (
             "session: {orchestrator: loop-events, deep: " + "[" * 70 + "]" * 70 + "}",
-            "nested more than 64 deep",
+            "nested more than 64 levels deep",
         ),
     ],
 )

@@ -53,7 +53,7 @@ def test_it_has_no_key(name, tmp_path):
     path = tmp_path / "keys.yaml"
     path.write_text(f"policy: {'ab' * 16}\n{name}: {'ab' * 16}\n")
     path.chmod(0o600)
-    with pytest.raises(ConfigError, match=f"{name} is no scheduler's name"):
+    with pytest.raises(ConfigError, match=f"{name} cannot be a scheduler's name"):
         read_keys(path)
 
 

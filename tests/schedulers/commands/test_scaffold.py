@@ -79,7 +79,7 @@ def test_every_file_is_well_formed_and_no_blank_is_left():
 
 def test_nothing_is_overwritten_and_then_nothing_written(tmp_path):
     (tmp_path / "config.yaml").write_text("mine")
-    with pytest.raises(ConfigError, match=r"config\.yaml is there already: nothing was written"):
+    with pytest.raises(ConfigError, match=r"config\.yaml exists already: nothing was written"):
         write_new_files(tmp_path, contents(GUARD, "x"))
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
     assert (tmp_path / "config.yaml").read_text() == "mine"
@@ -87,7 +87,7 @@ def test_nothing_is_overwritten_and_then_nothing_written(tmp_path):
 
 def test_a_link_that_leads_nowhere_is_not_written_through(tmp_path):
     (tmp_path / "config.yaml").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ConfigError, match="is there already"):
+    with pytest.raises(ConfigError, match="exists already"):
         write_new_files(tmp_path, contents(GUARD, "x"))
 
 

@@ -34,7 +34,7 @@ def test_money_is_read_in_the_currency_and_kept_in_millionths():
 @pytest.mark.parametrize(
     ("fields", "complaint"),
     [
-        ({}, "the whole: says nothing"),
+        ({}, "top level: says nothing"),
         ({"tools": {"a": {"cost": -1}}}, "tools.a.cost: must be an amount of money from 0 to"),
         ({"tools": {"a": {"price": 1}}}, "tools.a.price: unknown key; allowed: cost, latency_s"),
         ({"default": {"latency_s": -1}}, "default.latency_s: Input should be greater"),

@@ -182,7 +182,7 @@ async def test_the_scheduler_answers_by_its_config():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "the whole: says nothing: give rules, or a default"),
+        ("", "top level: says nothing: give rules, or a default"),
         ("rule: []", "rule: unknown key; allowed: default, rules; did you mean rules?"),
         ("default: maybe", "default: Input should be 'allow', 'deny' or 'ask'"),
         ("rules: [{tools: x}]", "rules.0: action: is required: allow, deny or ask"),

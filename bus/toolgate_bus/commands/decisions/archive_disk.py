@@ -1,6 +1,6 @@
-"""Operations of the archive on its directory, one at a time, so that a crash can follow each of them.
+"""Operate on an archive's directory, one step at a time, so that tests can let a crash follow each step.
 
-Nothing is decided here. Tests have a disk of another kind, which forgets what was not synced.
+Nothing is decided here. Tests use another disk, which forgets what was not synced.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from toolgate_bus.errors import ConfigError
 
 
 class FilesOnDisk:
-    """One flat directory for its owner alone, made if it is missing. Every failure raises OSError."""
+    """A flat directory that only its owner can read, made if it is missing. Every failure raises OSError."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

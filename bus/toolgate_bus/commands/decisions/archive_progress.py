@@ -1,4 +1,4 @@
-"""State of an archive: how far each writer was read, and which facts are missing.
+"""Track the progress of an archive: how far each writer was read, and which facts are missing.
 
 Facts of one orchestrator are numbered from 1, without gaps. So the numbers show each fact that was written
 and not read: trimmed before it was read, lost with a server, or refused. The numbers cannot show two cases,
@@ -30,7 +30,7 @@ class ArchiveProgress:
     numbers: dict[str, int] = field(default_factory=dict)
     """Number of the last fact that was taken of each writer."""
     before: set[str] | None = None
-    """Writers that were there when the archive began, and told nothing since; None: it has not begun."""
+    """Writers that existed when the archive began, and are silent since; None: it has not begun."""
     read_ms: int = 0
     """Time of the last read, in milliseconds of the server's clock."""
     facts: int = 0
@@ -43,12 +43,12 @@ class ArchiveProgress:
     """Name of the ledger behind each book, at the last read."""
 
     def begin(self, writers: Iterable[str]) -> None:
-        """Note the writers at the first look at a server: what they wrote before is no gap of the archive."""
+        """Note the writers at the first read of a server: what they wrote before is no gap of the archive."""
         if self.before is None:
             self.before = set(writers)
 
     def take(self, facts: Iterable[Fact], places: Mapping[str, str], now_ms: int) -> list[Fact]:
-        """Return the lines for facts that were read up to `places` by `now_ms`; gaps stand among them."""
+        """Return the lines for facts, gaps among them. They were read up to `places`, at time `now_ms`."""
         lines: list[Fact] = []
         if self.read_ms and now_ms - self.read_ms > FACTS_RETENTION_MS:
             until = now_ms - FACTS_RETENTION_MS
@@ -65,7 +65,7 @@ class ArchiveProgress:
         return lines
 
     def take_journal(self, book: str, page: JournalPage) -> list[Fact]:
-        """Return the lines for a page of a ledger's journal. One may tell of entries trimmed unread."""
+        """Return the lines for a page of a ledger's journal, with a gap if entries were trimmed unread."""
         before, self.journals[book] = self.journals.get(book, JournalPlace()), page.place
         self.entries += len(page.entries)
         if not page.missed:
@@ -75,7 +75,7 @@ class ArchiveProgress:
         return [*page.entries, {"event": GAP, "kind": "journal", "book": book, "count": page.missed, **ends}]
 
     def take_epoch(self, book: str, epoch: str) -> bool:
-        """Note which ledger a book is. Return whether it is another one than before."""
+        """Note the name of a book's ledger. Return whether it has changed."""
         before = self.epochs.get(book) if epoch else None
         if epoch:
             self.epochs[book] = epoch
@@ -114,7 +114,7 @@ class ArchiveProgress:
                 {str(book): str(epoch) for book, epoch in kept.get("epochs", {}).items()},
             )
         except (TypeError, KeyError, ValueError, AttributeError) as error:
-            raise ConfigError(f"the standing of the archive cannot be read: {error!r}") from None
+            raise ConfigError(f"the progress of the archive cannot be read: {error!r}") from None
 
     def _missing(self, fact: Fact) -> list[Fact]:
         name, number = fact.get("orchestrator"), fact.get("seq")
@@ -141,11 +141,11 @@ class ArchiveProgress:
 
 
 def words_of_gap(gap: Mapping[str, Any]) -> str:
-    """Return a gap in words for people."""
+    """Return a sentence for people about a gap."""
     if gap.get("kind") == "away":
         minutes = (int(gap["to_ms"]) - int(gap["from_ms"])) / 60_000
         return (
-            f"Nothing was read for longer than facts are kept: what was written in {minutes:.0f} min, "
+            f"Nothing was read for longer than facts are kept: facts of {minutes:.0f} min, "
             f"up to {gap['to_ms']} ms of the server's clock, may be missing."
         )
     if gap.get("kind") == "journal":

@@ -1,4 +1,4 @@
-"""Read an archive back: its facts in the order in which they were archived, and whether all are there.
+"""Read an archive: its facts in the order in which they were archived. Check that all are there.
 
 It may run beside an archiver: it reads only what is committed, and finds a file that is compressed meanwhile
 under its new name. Files without an `archive.json` (moved elsewhere, kept for years) are read whole.
@@ -76,7 +76,7 @@ def read_archived_facts(directory: Path, since: float | None = None) -> Iterator
 
 
 def _is_later(name: str, last: str) -> bool:
-    """Return whether a file is later than the last one that is committed."""
+    """Return whether a file is later than the last committed file."""
     plain = name.removesuffix(".gz")
     return plain != last and data_files([plain, last])[-1] == plain
 
@@ -92,7 +92,7 @@ class ArchiveReport:
     """Number of entries of the ledgers' journals."""
     gaps: list[Fact] = field(default_factory=list)
     damage: list[str] = field(default_factory=list)
-    """Faults: a fact that is there twice, missing numbers without a gap, a line that is no fact."""
+    """Faults: a fact that is there twice, missing numbers without a gap line, a line that is not a fact."""
 
     @property
     def whole(self) -> bool:
@@ -126,7 +126,7 @@ def check(directory: Path) -> ArchiveReport:
         for name, number in committed.standing.numbers.items():
             if numbers.get(name, number) < number:
                 found.damage.append(
-                    f"orchestrator {name}: facts up to {number} were archived, and are not there"
+                    f"orchestrator {name}: facts up to {number} were archived, but are missing now"
                 )
     return found
 
@@ -153,7 +153,9 @@ def _follow(
     if not new:
         found.damage.append(f"orchestrator {name}: fact {number} is there twice")
     elif number > last + 1:
-        found.damage.append(f"orchestrator {name}: facts {last + 1} to {number - 1} are missing, untold")
+        found.damage.append(
+            f"orchestrator {name}: facts {last + 1} to {number - 1} are missing, and no gap line says so"
+        )
     numbers[name] = number  # it may be lower: the one before it may have been forged
 
 
@@ -214,9 +216,9 @@ def _fact(line: bytes, name: str, number: int) -> Fact:
     try:
         fact = json.loads(line)
     except (ValueError, RecursionError):
-        raise ConfigError(f"{name}, line {number}: no JSON") from None
+        raise ConfigError(f"{name}, line {number}: not JSON") from None
     if not isinstance(fact, dict) or not isinstance(fact.get("event"), str):
-        raise ConfigError(f"{name}, line {number}: no fact")
+        raise ConfigError(f"{name}, line {number}: not a fact")
     try:
         if b"\\ud" in line.lower():  # half a character cannot be shown, or written anywhere
             json.dumps(fact, ensure_ascii=False).encode()

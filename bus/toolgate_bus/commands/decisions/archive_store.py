@@ -43,26 +43,26 @@ class ArchiveStore:
     def __init__(
         self, disk: FilesOnDisk, namespace: str, *, compress: bool = True, max_bytes: int = 2**28
     ) -> None:
-        """Open the archive and repair what a crash left. Raise ConfigError for what is no archive of ours."""
+        """Open the archive, and repair it after a crash. Raise ConfigError if it is no archive of ours."""
         self._disk, self._namespace = disk, namespace
         self._compress, self._max_bytes = compress, max_bytes
         found = read_committed(disk)
         if found is None:
             if left := data_files(disk.names()):
                 raise ConfigError(
-                    f"{left[0]} is there, but no {COMMITTED}: give an empty directory, or put that file back"
+                    f"{left[0]} exists, but no {COMMITTED}: use an empty directory, or put {COMMITTED} back"
                 )
             found = ArchiveCheckpoint(namespace, None, 0, ArchiveProgress())
         if found.namespace != namespace:
             raise ConfigError(
-                f"the archive is of namespace {found.namespace}, not {namespace}: give each its own directory"
+                f"the archive is of namespace {found.namespace}, not {namespace}: use one directory for each"
             )
         self._file, self._size, self.standing = found.file, found.size, found.standing
         self._recover()
         self.commit()
 
     def append(self, lines: Sequence[Fact], now_ms: int) -> None:
-        """Append these lines, and commit them together with the standing. `now_ms` chooses the file."""
+        """Append these lines, and commit them together with the progress. `now_ms` chooses the file."""
         if not lines:
             self.commit()
             return
@@ -79,7 +79,7 @@ class ArchiveStore:
             self._close(before)
 
     def commit(self) -> None:
-        """Commit the standing, and the length of the open file."""
+        """Commit the progress, and the length of the open file."""
         told = {
             "version": VERSION,
             "namespace": self._namespace,
@@ -108,13 +108,13 @@ class ArchiveStore:
             elif not name.endswith(".gz") and f"{name}.gz" not in names:
                 self._close(name)
         if self._file is not None and self._file not in names and self._size:
-            raise ConfigError(f"{self._file} is gone, which {COMMITTED} says is the newest: put it back")
+            raise ConfigError(f"{self._file} is missing, the newest file by {COMMITTED}: put it back")
 
     def _cut(self, name: str) -> None:
         there = self._disk.size(name)
         if there < self._size:
             raise ConfigError(
-                f"{name} has {there} bytes, {COMMITTED} says {self._size}: it was changed; go on in a new "
+                f"{name} has {there} bytes, but {COMMITTED} says {self._size}: it was changed; use a new "
                 "directory"
             )
         if there > self._size:
@@ -150,7 +150,7 @@ def read_committed(disk: FilesOnDisk) -> ArchiveCheckpoint | None:
     try:
         told = json.loads(disk.read(COMMITTED))
         if told["version"] != VERSION:
-            raise ConfigError(f"{COMMITTED} is of version {told['version']}; this Toolgate reads {VERSION}")
+            raise ConfigError(f"{COMMITTED} has version {told['version']}, but this Toolgate reads {VERSION}")
         file = told["file"]
         if file is not None and not _DATA.fullmatch(file):
             raise ValueError(file)
@@ -158,7 +158,7 @@ def read_committed(disk: FilesOnDisk) -> ArchiveCheckpoint | None:
             str(told["namespace"]), file, int(told["size"]), ArchiveProgress.of(told["standing"])
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{COMMITTED} cannot be read ({error!r}): put back what was there") from None
+        raise ConfigError(f"{COMMITTED} cannot be read ({error!r}): restore the file") from None
 
 
 def data_files(names: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""`toolgate decisions archive`: follow the facts into a directory, until told to stop.
+"""`toolgate decisions archive`: write new facts to a directory, until told to stop.
 
     facts that come, then the ledgers' journals ─▶ collected for a second ─▶ one commit (`archive_store`)
 
@@ -33,7 +33,7 @@ Fact = dict[str, Any]
 
 COMMIT_S: Final = 1.0
 IDLE_COMMIT_S: Final = 10.0
-"""Seconds between commits while nothing comes. They show later how long nobody read."""
+"""Seconds between commits while nothing comes. Later they show for how long nothing was read."""
 COMMIT_LINES: Final = 20_000
 REWIND_S: Final = 10.0
 
@@ -41,7 +41,7 @@ REWIND_S: Final = 10.0
 async def archive(
     settings: BusSettings, directory: Path, *, once: bool, compress: bool, max_bytes: int
 ) -> int:
-    """Archive until cancelled, or what is there (`once`). Return the number of facts taken in this run.
+    """Archive until cancelled, or only what is there now (`once`). Return the number of facts of this run.
 
     Raise ConfigError for a directory that cannot be used, ToolgateError if it cannot be written.
     """
@@ -51,7 +51,7 @@ async def archive(
             store = ArchiveStore(disk, settings.namespace, compress=compress, max_bytes=max_bytes)
             return await _archive(settings, store, once=once)
     except OSError as error:
-        raise ConfigError(f"{directory}: it cannot be written: {error.strerror}") from None
+        raise ConfigError(f"{directory}: cannot be written: {error.strerror}") from None
 
 
 async def _archive(settings: BusSettings, store: ArchiveStore, *, once: bool) -> int:
@@ -77,7 +77,7 @@ async def _archive(settings: BusSettings, store: ArchiveStore, *, once: bool) ->
 
 
 class _Archiver:
-    """One run. `taken` is the number of its facts."""
+    """Run of the archiver. `taken` is the number of its facts."""
 
     def __init__(
         self, commands: RedisCommands, namespace: str, reader: FactsReader, store: ArchiveStore
@@ -93,7 +93,7 @@ class _Archiver:
         reader.resume(store.standing.places, store.standing.numbers)
 
     async def run(self) -> None:
-        """Follow until cancelled. Wait for a server that is away."""
+        """Archive new facts until cancelled. Wait for a server that is away."""
         backoff, away = Backoff(), False
         while True:
             try:
@@ -140,15 +140,15 @@ class _Archiver:
                 self._refused = page.refused
                 err_console.print(
                     f"The journal of ledger {escape(book)} cannot be read: {escape(page.refused)}. "
-                    "Facts are archived; what was spent is not. Renew the user's rules: "
+                    "Facts are archived, but spending is not. Renew the access rules of this user: "
                     "toolgate doctor --role reader"
                 )
             if not page.refused:
                 self._add(standing.take_journal(book, page))
             if page.entries and standing.take_epoch(book, await self._read_epoch(book)):
                 err_console.print(
-                    f"The ledger {escape(book)} is another one than before: emptied, or on another server. "
-                    "This archive has what was spent: toolgate budget rebuild --from DIR"
+                    f"The ledger {escape(book)} is not the one from before: emptied, or on another server. "
+                    "This archive knows what was spent; restore it: toolgate budget rebuild --from DIR"
                 )
             more = more or not page.whole
         return more
@@ -175,7 +175,7 @@ class _Archiver:
             await self.commit()
 
     async def commit(self) -> None:
-        """Write down what was read. Raise ToolgateError if that fails; then nothing more is written."""
+        """Write what was read. If that fails, raise ToolgateError and write nothing more."""
         if self._broken:
             return
         lines, self._lines = self._lines, []
@@ -186,6 +186,6 @@ class _Archiver:
             self._broken = True
             raise ToolgateError(
                 f"The archive cannot be written: {error.strerror}. "
-                "All that was committed is in place: make room, and start it again."
+                "Everything that was committed is in place: make room, and start the archiver again."
             ) from None
         self._committed = time.monotonic()

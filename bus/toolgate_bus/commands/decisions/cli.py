@@ -41,14 +41,14 @@ def _which(*names: str, metavar: str, help_: str, complete: Callable[..., list[s
 
 ToolOption = Annotated[
     list[str] | None,
-    _which("--tool", metavar="GLOB", help_="Of this tool: the LLM's own choice or what was to run."),
+    _which("--tool", metavar="GLOB", help_="Only of this tool, chosen by the LLM or to be run in the end."),
 ]
 SchedulerOption = Annotated[
     str | None,
     _which(
         "--scheduler",
         metavar="NAME",
-        help_="About which this one was asked (--shadow: would change).",
+        help_="Only those that this scheduler was asked about (--shadow: would change).",
         complete=complete_scheduler,
     ),
 ]
@@ -71,18 +71,20 @@ WhyOption = Annotated[
     ),
 ]
 SessionOption = Annotated[
-    str | None, _which("--session", metavar="ID", help_="Of this session; the beginning of its id is enough.")
+    str | None, _which("--session", metavar="ID", help_="Only of this session; its beginning is enough.")
 ]
-AgentOption = Annotated[str | None, _which("--agent", metavar="NAME", help_="Of this agent.")]
+AgentOption = Annotated[str | None, _which("--agent", metavar="NAME", help_="Only of this agent.")]
 LabelOption = Annotated[
-    list[str] | None, _which("--label", metavar="KEY=VALUE", help_="With this label; several: with all.")
+    list[str] | None, _which("--label", metavar="KEY=VALUE", help_="Only with this label; several: with all.")
 ]
 SinceOption = Annotated[
     str | None,
-    _which("--since", metavar="TIME", help_="From then on: 10m or 2h (ago), or 2026-11-21T10:30Z."),
+    _which("--since", metavar="TIME", help_="Only from this time on: 10m or 2h (ago), or 2026-11-21T10:30Z."),
 ]
-UntilOption = Annotated[str | None, _which("--until", metavar="TIME", help_="Up to then; times as above.")]
-IdOption = Annotated[str | None, _which("--id", metavar="ID", help_="Whose id begins so.")]
+UntilOption = Annotated[
+    str | None, _which("--until", metavar="TIME", help_="Only up to this time, written as for --since.")
+]
+IdOption = Annotated[str | None, _which("--id", metavar="ID", help_="Only those whose id begins like this.")]
 FromOption = Annotated[
     Path | None,
     typer.Option("--from", metavar="DIR", help="Read this archive, not the server.", rich_help_panel="Bus"),
@@ -109,12 +111,12 @@ def _on_record(
 @app.callback()
 def decisions(
     context: typer.Context,
-    follow_: Annotated[bool, typer.Option("--follow", "-f", help="Go on with those that come.")] = False,
+    follow_: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new decisions.")] = False,
     limit: Annotated[int, typer.Option(min=0, help="Only the newest N (0: all; with --follow: 10).")] = 0,
     shadow: Annotated[
         bool,
         typer.Option(
-            "--shadow", help="Only those that a shadow would have changed; what it would have, and totals."
+            "--shadow", help="Only those that a shadow would have changed, with its changes and totals."
         ),
     ] = False,
     tool: ToolOption = None,
@@ -159,7 +161,7 @@ def decisions(
         refuse_options_before(context)
         return
     if follow_ and (until is not None or from_ is not None):
-        raise ConfigError("--follow: goes with what comes, so not with --until or --from")
+        raise ConfigError("--follow: shows new decisions, so it cannot be combined with --until or --from")
     named = None if shadow else scheduler  # a shadow is not among those asked: see below
     others = (tool or (), named, outcome or (), why or (), session, agent, label or ())
     which = partial(parse_filters, *others, since, until, id_)
@@ -178,7 +180,7 @@ def decisions(
 @app.command("show")
 def show_(
     id_: Annotated[
-        str, typer.Argument(metavar="ID", help="Of a decision; the beginning is enough, if no other has it.")
+        str, typer.Argument(metavar="ID", help="Id of a decision. Its beginning is enough if it is unique.")
     ],
     from_: FromOption = None,
     redis: RedisOption = None,
@@ -191,9 +193,9 @@ def show_(
       toolgate decisions show 3f2a
       toolgate decisions show 3f2a --from /srv/record
 
-    The explanation tells the agent's call, each scheduler's verdict and its
+    The explanation covers the agent's call, each scheduler's verdict and its
     time, the rule that decided, the reason that the agent was told, the tool
-    that ran and its cost. It also tells late verdicts, and the changes that
+    that ran and its cost. It also covers late verdicts, and the changes that
     shadows would have made. With --json one object: the `decision`, the facts
     `after` it, and the words (`explained`).
     """
@@ -203,9 +205,9 @@ def show_(
 
 @app.command("export")
 def export_(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; `-` is stdout.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="File to write. `-` means stdout.")],
     facts: Annotated[
-        bool, typer.Option("--facts", help="Every fact (tools that ran, usage …); only times filter them.")
+        bool, typer.Option("--facts", help="All facts (tools that ran, usage …). Only times filter them.")
     ] = False,
     tool: ToolOption = None,
     scheduler: SchedulerOption = None,
@@ -232,7 +234,7 @@ def export_(
     """
     others = (tool or (), scheduler, outcome or (), why or (), session, agent, label or ())
     if facts and any(others):
-        raise ConfigError("--facts: only --since and --until go with it; the other filters are of decisions")
+        raise ConfigError("--facts: only --since and --until filter facts; other filters are for decisions")
     which = partial(parse_filters, *others, since, until)
     which(now=time.time())
 
@@ -245,17 +247,17 @@ def export_(
 @app.command("archive")
 def archive_(
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Of the archive; made where there is none.")
+        Path, typer.Argument(metavar="DIR", help="Directory of the archive. It is made if it is missing.")
     ],
     once: Annotated[
-        bool, typer.Option("--once", help="Archive what the server has now, and end; for cron.")
+        bool, typer.Option("--once", help="Archive what the server has now, then exit; for cron.")
     ] = False,
     check_: Annotated[
-        bool, typer.Option("--check", help="Instead: read all of it, and end with 1 if anything is missing.")
+        bool, typer.Option("--check", help="Only read all of it, and exit with 1 if anything is missing.")
     ] = False,
-    compress: Annotated[bool, typer.Option(help="Compress files (gzip) when they are complete.")] = True,
+    compress: Annotated[bool, typer.Option(help="Compress complete files (gzip).")] = True,
     size: Annotated[
-        int, typer.Option(min=1, metavar="MB", help="Begin a new file within the hour from this size on.")
+        int, typer.Option(min=1, metavar="MB", help="Size from which a new file begins within the hour.")
     ] = 256,
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
@@ -272,7 +274,7 @@ def archive_(
     Files are JSON Lines, one for each hour (UTC) or more. Each fact is there
     once, even if this process or its machine dies: the next run goes on where
     it ended. It waits for a server that is away. Only one archiver writes to a
-    directory. Facts that were trimmed or lost before they were read are told on
+    directory. Facts that were trimmed or lost before they were read are reported on
     stderr and by a line in the archive (`archive:gap`). The ledgers' journals
     are archived beside the facts: `toolgate report --archive` adds them up.
 
@@ -282,12 +284,12 @@ def archive_(
     """
     if check_:
         if once:
-            raise ConfigError("--check: reads what is archived, and goes without --once")
+            raise ConfigError("--check: only reads, so it cannot be combined with --once")
         found = check(directory)
         _tell(directory, found, as_json)
         raise typer.Exit(0 if found.whole else 1)
     if as_json:
-        raise ConfigError("--json: goes with --check")
+        raise ConfigError("--json: needs --check")
     with join_bus(redis, namespace, None) as settings:
         err_console.print(f"Archiving namespace {settings.namespace} to {escape(directory)}", soft_wrap=True)
         taken = run_async(

@@ -1,6 +1,6 @@
 """Explain one decision in plain words: the call, the verdicts, the rule that decided, and what followed.
 
-`toolgate decisions show` and the console print these sentences. They tell only what the record holds:
+`toolgate decisions show` and the console print these sentences. They say only what the record holds:
 arguments are as they left the agent's process, so a redacted value is a placeholder here too. The fields
 come off a wire, and any of them may be of another type than expected.
 """
@@ -37,7 +37,7 @@ _WOULD: Final = {
 _ROUNDS: Final = {
     "verify": "The others were asked about the replacement:",
     "again": "Everyone was asked again, about the replacement as others had changed it:",
-    "admit": "Last, those who give what is scarce were asked about the call that was about to run:",
+    "admit": "Last, schedulers that grant scarce resources were asked about the call that was about to run:",
 }
 """Sentence before the verdicts of a later round."""
 
@@ -176,7 +176,7 @@ def _describe_verdict(verdict: Fact) -> str:
     elif problem:
         told += f"; that is invalid and was set aside: {PROBLEMS.get(str(problem), problem)}"
     if fence := verdict.get("fence"):
-        told += f", and gave it number {fence}"
+        told += f", and gave it fencing number {fence}"
     return f"{told.removesuffix('.')}."
 
 
@@ -247,7 +247,7 @@ def _after(decision: Fact, facts: Sequence[Fact]) -> Iterable[str]:
         paid = f", and cost {format_amount(cost)}" if type(cost) is int else ""
         took = f" for {_length(fact['seconds'])}" if "seconds" in fact else ""
         if fact["event"] == "tool:post":
-            well = "with success" if fact.get("success") else "and told an error"
+            well = "with success" if fact.get("success") else "and reported an error"
             yield f"{tool} ran{took} {well}{paid}."
         elif fact["event"] == "tool:error":
             yield f"{tool} failed{f' after{took[4:]}' if took else ''} ({fact.get('error')}){paid}."
@@ -257,9 +257,9 @@ def _after(decision: Fact, facts: Sequence[Fact]) -> Iterable[str]:
         ran = ran or fact["event"] not in ("tool:selected", "tool:paused")
     selected = next((fact for fact in facts if fact["event"] == "tool:selected"), None)
     if not ran and selected:
-        yield f"{selected.get('tool')} was selected to run; the record does not tell yet what came of it."
+        yield f"{selected.get('tool')} was selected to run; the record has no result of it yet."
     elif not ran:
-        yield "The record does not tell (yet) whether it ran; programs with a Gate of their own never tell."
+        yield "The record does not say (yet) whether it ran; programs with their own Gate never report that."
 
 
 def _beside(decision: Fact, verdicts: Sequence[Fact]) -> Iterable[str]:

@@ -58,7 +58,7 @@ def _open_output(file: str) -> Iterator[BinaryIO]:
     try:
         descriptor, beside = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     except OSError as error:
-        raise ConfigError(f"{file}: it cannot be written: {error.strerror}") from None
+        raise ConfigError(f"{file}: cannot be written: {error.strerror}") from None
     try:
         with os.fdopen(descriptor, "wb") as out:
             yield out
@@ -69,5 +69,5 @@ def _open_output(file: str) -> Iterator[BinaryIO]:
         with contextlib.suppress(OSError):
             Path(beside).unlink()
         if isinstance(error, OSError):
-            raise ConfigError(f"{file}: it cannot be written: {error.strerror}") from None
+            raise ConfigError(f"{file}: cannot be written: {error.strerror}") from None
         raise

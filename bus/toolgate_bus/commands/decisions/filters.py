@@ -1,7 +1,7 @@
-"""Filters of decisions: they check what the options say, and match one decision.
+"""Filter decisions: check the options, and match one decision.
 
 Times are those of the server, which dates each decision as it comes in (`entry`): one clock for the whole
-fleet. All filters must match. Of an option that is given several times one value is enough; of labels, all.
+fleet. All filters must match. Of an option that is given several times, one value must match; of labels, all.
 """
 
 import re
@@ -20,7 +20,7 @@ Fact = Mapping[str, Any]
 OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
 WHYS: Final[tuple[str, ...]] = get_args(Why)
 MAX_HOLD_S: Final = 900.0
-"""Seconds after the last decision in which its late verdicts are looked for."""
+"""Seconds after the last decision in which late verdicts can still arrive."""
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _AGO: Final = re.compile(r"(?:\d{1,9}[smhd])+")
 
@@ -30,7 +30,7 @@ class Filters:
     """Conditions on decisions. Without any, all decisions match."""
 
     tools: tuple[str, ...] = ()
-    """Globs of the tool that was asked about, or of the one that was to run."""
+    """Globs that match the tool that was asked about, or the tool that was to run."""
     scheduler: str | None = None
     """Scheduler that gave a verdict, or was asked and was silent."""
     outcomes: tuple[str, ...] = ()
@@ -82,16 +82,16 @@ def parse_filters(
     *,
     now: float,
 ) -> Filters:
-    """Return the options as filters. `now` is the server's clock. ConfigError tells what is allowed."""
+    """Return the options as filters. `now` is the server's time. ConfigError says what is allowed."""
     for option, given, allowed in (("--outcome", outcome, OUTCOMES), ("--why", why, WHYS)):
         for value in given:
             if value not in allowed:
-                raise ConfigError(f"{option}: {value!r} is none; there are: {', '.join(allowed)}")
+                raise ConfigError(f"{option}: unknown value {value!r}; choose one of: {', '.join(allowed)}")
     labels = []
     for text in label:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise ConfigError(f"--label: {text!r} is none; write it as key=value")
+            raise ConfigError(f"--label: {text!r} is not a label; write key=value")
         labels.append((key, value))
     begins = moment("--since", since, now)
     ends = moment("--until", until, now)
@@ -112,9 +112,9 @@ def parse_filters(
 
 
 def parse_id_prefix(option: str, text: str) -> str:
-    """Return the beginning of a decision's id. Raise ConfigError if it is none."""
+    """Return the beginning of a decision's id. Raise ConfigError if no id can begin like this."""
     if not re.fullmatch(r"[0-9a-f]{1,32}", text.lower()):
-        raise ConfigError(f"{option}: {text!r} is no beginning of a decision id: up to 32 of 0-9 and a-f")
+        raise ConfigError(f"{option}: {text!r} cannot begin a decision id: up to 32 of 0-9 and a-f")
     return text.lower()
 
 
@@ -128,13 +128,13 @@ def moment(option: str, text: str | None, now: float) -> float | None:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError):
         raise ConfigError(
-            f"{option}: {text!r} is no time; so long ago: 45s, 30m, 2h, 1h30m, 3d; "
+            f"{option}: {text!r} is not a time; write how long ago: 45s, 30m, 2h, 1h30m, 3d; "
             "or a timestamp: 2026-11-21, 2026-11-21T10:30 (local), 2026-11-21T10:30Z"
         ) from None
 
 
 def time_of(fact: Fact) -> float:
-    """Return the time when the server took a fact in, in seconds since the epoch; else its orchestrator's."""
+    """Return the server's time of a fact, in seconds since the epoch; else the time of its orchestrator."""
     entry, at = fact.get("entry"), fact.get("at")
     if isinstance(entry, str):
         try:
@@ -149,7 +149,7 @@ def _starts(value: object, prefix: str | None) -> bool:
 
 
 def _recipients_of(decision: Fact) -> set[object]:
-    """Return the schedulers that were asked about a decision, as far as the record tells."""
+    """Return the schedulers that were asked about a decision, as far as the record says."""
     verdicts, names = decision.get("verdicts"), set[object]()
     if isinstance(verdicts, list):
         names = {str(one.get("scheduler")) for one in verdicts if isinstance(one, Mapping)}

@@ -58,7 +58,7 @@ _MARGIN: Final = " " * 9
 
 
 def print_decision(console: Terminal, decision: Fact) -> None:
-    """Print the decision on one line; below it its replacement, the scheduler that decided, every verdict."""
+    """Print the decision on one line; below it its replacement, the deciding scheduler, and every verdict."""
     outcome = "pending" if decision["outcome"] == "ask" else str(decision["outcome"])
     colour = _COLOURS.get(outcome, "white")
     at = datetime.fromtimestamp(decision["at"], UTC).astimezone().strftime("%H:%M:%S")
@@ -170,14 +170,14 @@ class DecisionListView:
         elif wanted:
             print_totals(console, wanted)
         else:
-            who = f"The shadow {self.shadow}" if isinstance(self.shadow, str) else "No shadow"
+            who = f"The shadow {self.shadow} gave no" if isinstance(self.shadow, str) else "No shadow gave a"
             err_console.print(
-                f"{escape(who)} gave no verdict in the record. "
+                f"{escape(who)} verdict in the record. "
                 "Start one: toolgate scheduler run NAME --shadow"
             )
 
     def _changes(self, decision: Fact) -> list[Disagreement]:
-        """Return the changes of all shadows, or this one; none if the decision cannot be compared."""
+        """Return the changes of all shadows, or of the chosen; none if the decision cannot be compared."""
         try:
             found = disagreements(decision)
         except CodecError:
@@ -204,14 +204,14 @@ async def show_kept(listing: DecisionListView, source: Source, limit: int) -> No
     elif not shown and not listing.as_json:
         words = f"No decisions. {escape(source.keeps)}"
         if kept or listing.filters != Filters():
-            words = f"No decision is such (of {kept} that were looked at). {escape(source.keeps)}"
+            words = f"No decision matches ({kept} were read). {escape(source.keeps)}"
         elif isinstance(source, ServerSource):
             words = "No decisions yet. `toolgate decisions --follow` waits for them."
         err_console.print(words)
 
 
 async def follow(listing: DecisionListView, source: ServerSource, limit: int) -> None:
-    """Show the newest, then decisions as they come; with --shadow also those that a shadow rules on now."""
+    """Show the newest decisions, then new ones; with --shadow also older ones that a shadow rules on now."""
     gathering = DecisionJoiner(REMEMBERED)
     async for fact in source.facts(listing.filters.since):
         gathering.take(fact)
@@ -227,7 +227,7 @@ async def follow(listing: DecisionListView, source: ServerSource, limit: int) ->
 
 
 async def find_decision(source: Source, prefix: str) -> tuple[Fact, list[Mapping[str, Any]]]:
-    """Return the one decision whose id begins so, with all its verdicts, and the facts about its call.
+    """Return the one decision with this beginning of its id, all its verdicts, and the facts about its call.
 
     Raise ConfigError if there are several, ToolgateError if there is none.
     """
@@ -240,13 +240,13 @@ async def find_decision(source: Source, prefix: str) -> tuple[Fact, list[Mapping
     decisions = join_decisions(facts)
     if not decisions:
         raise ToolgateError(
-            f"No decision is kept whose id begins with {prefix}. {source.keeps} "
+            f"No decision in the record has an id that begins with {prefix}. {source.keeps} "
             "`toolgate decisions --json` shows the ids in full."
         )
     if len(decisions) > 1:
         told = [f"{one['id']} ({one['outcome']} {one['tool_name']})" for one in decisions[-LISTED:]]
         more = "" if len(decisions) <= LISTED else f", the newest {LISTED} of them"
-        begun = f"{len(decisions)} decisions begin so; give more of the id{more}"
+        begun = f"{len(decisions)} decisions match; give more of the id{more}"
         raise ConfigError(f"{prefix}: {begun}: {', '.join(told)}")
     return decisions[0], aftermath(decisions[0], facts)
 

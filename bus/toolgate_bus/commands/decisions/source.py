@@ -38,7 +38,7 @@ class ServerSource(Source):
     """The record of a namespace, on the server."""
 
     reader: FactsReader
-    keeps = "The record keeps one hour; `toolgate decisions archive DIR` keeps more, for `--from DIR`."
+    keeps = "The server keeps one hour; `toolgate decisions archive DIR` keeps more, for `--from DIR`."
 
     async def now(self) -> float:
         """Return the time of the server's clock."""
@@ -54,7 +54,7 @@ class ArchiveSource(Source):
     """An archive that `toolgate decisions archive` made."""
 
     directory: Path
-    keeps = "The archive has what was read since it was begun."
+    keeps = "The archive has all facts that were read since it was begun."
 
     async def now(self) -> float:
         """Return the time of this machine's clock, since there is no server to ask."""

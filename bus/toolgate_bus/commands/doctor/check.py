@@ -1,7 +1,7 @@
-"""Check of `toolgate doctor` as packages contribute it: the entry-point group `toolgate.checks`.
+"""Checks of `toolgate doctor`, which packages contribute by the entry-point group `toolgate.checks`.
 
-An entry point names a `Check`, or several. The bus brings those of the server and the fleet. Plans and
-configs of schedulers are checked by the packages that know them. A check looks and changes nothing.
+An entry point names one `Check` or several. The bus has the checks of the server and the fleet. Plans and
+configs of schedulers are checked by the packages that know them. A check only reads, and changes nothing.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -21,7 +21,7 @@ Need = Literal["server", "plan", "bundle", "config"]
 
 
 class Bus(NamedTuple):
-    """Bus on which the checked thing would meet others. None means what the command says."""
+    """Bus that the checked plan or config would use. None means the command's own value."""
 
     redis: str | None = None
     namespace: str | None = None
@@ -29,7 +29,7 @@ class Bus(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Things that a check may look at."""
+    """Everything that a check may read."""
 
     namespace: str = "default"
     plan: Path | None = None
@@ -37,13 +37,13 @@ class Context:
     """Schedulers (as `scheduler run` names them) and their files."""
     keys: Path | None = None
     redis: str | None = None
-    """URL of the server; None: there is no server to look at."""
+    """URL of the server; None: there is no server to check."""
     bundle: str | None = None
     """File, folder or URI of an Amplifier bundle."""
     embedded: bool = False
-    """True if that is the user's own server, which keeps nothing on purpose."""
+    """True if this is the user's embedded server, which keeps nothing on purpose."""
     commands: Commands | None = None
-    """Commands that only read; those that change something are refused. None: no server answers."""
+    """Connection that refuses every command that changes something. None: no server answers."""
     view: RosterView = field(default_factory=RosterView)
     """Roster of what is alive; empty if no server answers."""
 
@@ -61,16 +61,16 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check."""
+    """Check that `toolgate doctor` runs."""
 
     name: str
     subject: str
     """Subject of the finding if the check itself fails or takes too long."""
     run: Callable[[Context], Awaitable[Sequence[Finding]]]
-    """The check itself. ToolgateError means that it cannot look; any other error is told as its defect."""
+    """Function that checks. ToolgateError means that it could not; other errors count as its defects."""
     needs: frozenset[Need] = frozenset({"server"})
     bus: Callable[[Context], Bus] | None = None
-    """Bus of the checked thing, for a command that names no server. It is called first and raises nothing."""
+    """Function that returns the bus of the checked plan or config. It is called first, and raises nothing."""
 
 
 def load_checks(points: Iterable[EntryPoint] | None = None) -> tuple[list[Check], list[Finding]]:
@@ -83,7 +83,7 @@ def load_checks(points: Iterable[EntryPoint] | None = None) -> tuple[list[Check]
             several = [loaded] if isinstance(loaded, Check) else list(loaded)
             wrong = next((one for one in several if not isinstance(one, Check)), None)
             if wrong is not None:
-                raise TypeError(f"{wrong!r} is no Check")
+                raise TypeError(f"{wrong!r} is not a Check")
         except Exception as raised:  # noqa: BLE001 - another package's code: told, and the others are run
             findings.append(
                 error(

@@ -50,15 +50,16 @@ def doctor(
         str | None,
         typer.Option(
             metavar="ROLE",
-            help=f"Try whether the server lets the user do this role's work: {', '.join(ROLES)}; "
-            "scheduler:NAME is one of that name.",
+            help=f"Check whether the server lets the user do this role's work: {', '.join(ROLES)}; "
+            "scheduler:NAME is the scheduler of that name.",
         ),
     ] = None,
     user: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Whose rights --role is about; default is who we are.")
+        str | None,
+        typer.Option(metavar="NAME", help="Server user whose rights --role checks. Default: your own."),
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="End with 1 on warnings as well.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="List what is fine, too.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings, too.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="List the checks that are fine, too.")] = False,
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
     keys: KeysOption = None,
@@ -66,7 +67,7 @@ def doctor(
 ) -> None:
     """Find what is wrong with a bus, a plan, a bundle or a config, and say what to change.
 
-    It changes and starts nothing. Without --redis, it looks at the server that the plan
+    It changes and starts nothing. Without --redis, it checks the server that the plan
     names, or at the embedded one if that runs.
 
     \b
@@ -100,8 +101,8 @@ def doctor(
         error(
             need,
             f"{need}-unchecked",
-            f"nothing here can check a {need}",
-            f"run `{how_to_install('orchestrator')}`; why it was not loaded stands above",
+            f"no installed package can check a {need}",
+            f"run `{how_to_install('orchestrator')}`; a finding above may say why its checks were not loaded",
         )
         for need in ("plan", "bundle", "config")
         if need in context.available_needs and need not in able
@@ -114,7 +115,7 @@ def doctor(
 def _parse_role(role: str | None, user: str | None) -> RightsQuery | None:
     if role is None:
         if user is not None:
-            raise typer.BadParameter("is about --role: name that too", param_hint="--user")
+            raise typer.BadParameter("needs the option --role", param_hint="--user")
         return None
     kind, _, name = role.partition(":")
     if kind not in ROLES or (name and kind != "scheduler"):
@@ -132,7 +133,7 @@ def _config(given: str) -> tuple[str, Path]:
 def _on_bus(
     given: Context, redis: str | None, namespace: str | None, checks: Iterable[Check], stay: ExitStack
 ) -> tuple[Context, list[Finding]]:
-    """Return the context with a server, if there is one to look at, and findings on why there is none."""
+    """Return the context with a server, if there is one to check, and findings on why there is none."""
     # The bus on which the plan's agents would meet schedulers.
     named = [
         check.bus(given) for check in checks if check.bus is not None and check.needs <= given.available_needs
@@ -144,14 +145,14 @@ def _on_bus(
     try:
         server = stay.enter_context(join_server())
     except NoServer:
-        what = "no bus was looked at: none is named, and no embedded server runs for this user"
+        what = "no bus was checked: no server is named, and no embedded server runs for this user"
         change = (
-            "name one (--redis URL or TOOLGATE_REDIS_URL), or look again while a command such as "
+            "name a server (--redis URL or TOOLGATE_REDIS_URL), or run doctor while a command such as "
             "`toolgate scheduler run` runs"
         )
         return context, [notice("server", "server-none", what, change)]
     except ConfigError as raised:
-        return context, [error("server", "server-embedded", str(raised), "as it says")]
+        return context, [error("server", "server-embedded", str(raised), "do what the message says")]
     return _with(context, redis=server.url, embedded=True), []
 
 

@@ -23,7 +23,7 @@ async def try_rights(
     me = await who_am_i(commands) or urlsplit(url).username or DEFAULT
     asked = user or me
     name = scheduler or asked.removeprefix("scheduler-")
-    last = await find_count(commands, Keys(namespace)) - 1  # users of older rules may the first shard alone
+    last = await find_count(commands, Keys(namespace)) - 1  # older access rules allow the first shard only
     rights = rights_of(role, namespace, name, f"doctor-{secrets.token_hex(6)}", sorted({0, last}))
     tried = await try_all(commands, asked, rights, is_me=asked == me)
     if isinstance(tried, str):
@@ -39,34 +39,34 @@ def rights_findings(role: str, user: str, tried: Sequence[RightResult], how: How
         error(
             SUBJECT,
             "right-missing",
-            f"the user {user} may not {right.to} ({right.verb}), as a role {role} must",
-            f"ACL SETUSER {user} '{right.rule}', and in its users.acl; or make the users by "
+            f"the user {user} may not {right.to} ({right.verb}), which the role {role} needs",
+            f"ACL SETUSER {user} '{right.rule}', and the same in its users.acl; or make the users with "
             "deploy/redis/make_acl.py",
         )
         for right in denied[:MAX_COUNT]
     ]
     if len(denied) > MAX_COUNT:
         more = how_many(len(denied) - MAX_COUNT, "command")
-        what = f"and {more} more of the role {role} are forbidden to {user}"
-        found.append(error(SUBJECT, "rights-missing", what, "make the users by deploy/redis/make_acl.py"))
+        what = f"and {more} more that the role {role} needs are forbidden to {user}"
+        found.append(error(SUBJECT, "rights-missing", what, "make the users with deploy/redis/make_acl.py"))
     if unknown:
         names = ", ".join(sorted({right.to for right in unknown}))
         what = f"could not be tried without changing something: {names}"
-        change = f"ask as the user doctor or an administrator: toolgate doctor --role {role} --user {user}"
+        change = f"run as the user doctor or an administrator: toolgate doctor --role {role} --user {user}"
         found.append(notice(SUBJECT, "rights-untried", what, change))
     if not denied:
         known = len(tried) - len(unknown)
         found.append(
-            fine(SUBJECT, "rights", f"{user} may do what a role {role} must ({known} commands, by {how})")
+            fine(SUBJECT, "rights", f"{user} may do all that role {role} needs ({known} commands, by {how})")
         )
     return found
 
 
 def _cannot(me: str, asked: str, why: str) -> Finding:
     if "not found" in why:
-        change = "make it by deploy/redis/make_acl.py, or name another: --user NAME"
+        change = "make it with deploy/redis/make_acl.py, or name another user: --user NAME"
         return error(SUBJECT, "user-unknown", f"there is no user {asked} on the server", change)
-    what = f"what {asked} may do cannot be seen: {me} may not ask for another user (ACL DRYRUN): {why}"
+    what = f"the rights of {asked} cannot be seen: {me} may not ask about other users (ACL DRYRUN): {why}"
     return error(
-        SUBJECT, "rights-not-shown", what, "ask as the user doctor or an administrator, or leave --user out"
+        SUBJECT, "rights-not-shown", what, "run as the user doctor or an administrator, or leave out --user"
     )

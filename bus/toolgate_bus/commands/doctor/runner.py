@@ -1,6 +1,6 @@
-"""Run checks: first whether the server answers, then everything else. Each has a time limit.
+"""Run the checks: first whether the server answers, then everything else. Each has a time limit.
 
-A server that is away or hangs is one finding; plan and config are checked all the same. A check that takes
+A server that is away or hangs is one finding; plan and config are checked even so. A check that takes
 too long, may not look or breaks is a finding too.
 """
 
@@ -44,14 +44,14 @@ from toolgate_bus.transport.redis.roster.shards import find_count
 from toolgate_bus.transport.redis.storage.reads import ping, read_time
 
 ANSWER_S: Final = 6.0
-"""Seconds that a server has for its first answer: more than the client waits for one."""
+"""Seconds that a server has for its first answer. This is longer than the client's own wait."""
 CHECK_S: Final = 12.0
 CONNECTIONS: Final = 4
 SUBJECT: Final = "server"
 
 
 class RightsQuery(NamedTuple):
-    """Role and user whose rights are looked at."""
+    """Role and user whose rights are checked."""
 
     role: str
     scheduler: str = ""
@@ -128,16 +128,16 @@ async def _one(check: Check, context: Context) -> list[Finding]:
         async with asyncio.timeout(CHECK_S):
             return list(await check.run(context))
     except TimeoutError:
-        what = f"this could not be looked at in {CHECK_S:.0f} s"
-        change = "look again; if it stays so, look at the server's load (`redis-cli --latency`, SLOWLOG GET)"
+        what = f"this check did not finish within {CHECK_S:.0f} s"
+        change = "run doctor again; if it stays, check the server's load (`redis-cli --latency`, SLOWLOG GET)"
         return [warning(check.subject, f"{check.name}-slow", what, change)]
     except ToolgateError as raised:
         if isinstance(raised, ConfigError) and is_refusal(raised):
-            what = f"this was not looked at: {str(raised).partition(': ')[2] or raised}"
-            change = "look as a user that may: `doctor` of deploy/redis/roles, or an administrator"
+            what = f"this was not checked: {str(raised).partition(': ')[2] or raised}"
+            change = "run doctor as a user that may: `doctor` of deploy/redis/roles, or an administrator"
             return [notice(check.subject, f"{check.name}-not-shown", what, change)]
-        what = f"this could not be looked at: {raised}"
-        return [error(check.subject, f"{check.name}-failed", what, "look at the server, and again")]
+        what = f"this could not be checked: {raised}"
+        return [error(check.subject, f"{check.name}-failed", what, "look at the server; run doctor again")]
     except Exception as raised:  # noqa: BLE001 - a check may be another package's: told, and the others go on
         return [_broken(check, raised)]
 
@@ -149,8 +149,8 @@ def _broken(check: Check, raised: Exception) -> Finding:
         return error(
             check.subject, f"{check.name}-not-installed", what, f"run `{how_to_install(EXTRAS[module])}`"
         )
-    what = f"the check {check.name} itself broke: {type(raised).__name__}: {raised}"
-    return error(check.subject, f"{check.name}-broken", what, "tell the authors of that check")
+    what = f"the check {check.name} itself failed: {type(raised).__name__}: {raised}"
+    return error(check.subject, f"{check.name}-broken", what, "report this to the authors of that check")
 
 
 # ---------------------------------------------------------------------- the bus's own checks
@@ -158,7 +158,7 @@ def _broken(check: Check, raised: Exception) -> Finding:
 
 def _commands(context: Context) -> Commands:
     if context.commands is None:
-        raise BusDown("there is no server to look at")
+        raise BusDown("there is no server to check")
     return context.commands
 
 
@@ -170,18 +170,18 @@ async def _server(context: Context) -> Sequence[Finding]:
 
 
 async def _keys(context: Context) -> Sequence[Finding]:
-    """Check the keys file of the command. With a plan, the plan's check tells more of it."""
+    """Check the keys file of the command. If there is a plan, its own check says more about the file."""
     if context.keys is None or context.plan is not None:
         return ()
     try:
         keys = read_keys(context.keys)
     except ConfigError as wrong:
-        change = "write one `name: key` a line; a key is made by `openssl rand -hex 32`"
+        change = "write one `name: key` per line; make a key with `openssl rand -hex 32`"
         return [error("keys", "keys-wrong", str(wrong), change)]
     without = sorted({member.name for member in context.view.members} - set(keys))
     if without:
-        what = f"{context.keys} has no key for {', '.join(without)}: agents with it do not ask these"
-        return [warning("keys", "keys-missing", what, f"add `{without[0]}: KEY` to it, here and there")]
+        what = f"{context.keys} has no key for {', '.join(without)}: agents that use it do not ask these"
+        return [warning("keys", "keys-missing", what, f"add `{without[0]}: KEY`, here and at the scheduler")]
     return [fine("keys", "keys", f"{context.keys} has {len(keys)} keys")]
 
 

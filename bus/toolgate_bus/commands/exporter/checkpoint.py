@@ -1,4 +1,4 @@
-"""State that exporters of one namespace share: the lease, and the counts with the positions of their facts.
+"""Keep the state that exporters of a namespace share: the lease, and counts with positions of their facts.
 
 Counts and positions are one value, written in one step and only by the leader. So an exporter that goes on
 from it counts no fact twice and leaves none out. The lease is on the server. A leader whose lease ran out may
@@ -47,7 +47,7 @@ class ExporterCheckpoint(NamedTuple):
             FleetCounts.read(fields["counts"])
             return cls(fields["counts"], positions)
         except (zlib.error, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"this is nothing that an exporter kept: {error!r}") from None
+            raise ValueError(f"this is not a checkpoint of an exporter: {error!r}") from None
 
 
 class CheckpointStore:
@@ -68,11 +68,11 @@ class CheckpointStore:
         try:
             return None if raw is None else ExporterCheckpoint.from_bytes(raw)
         except ValueError as error:
-            _log.error("what was counted cannot be read; counting begins anew", error=str(error))
+            _log.error("the stored counts cannot be read; counting begins anew", error=str(error))
             return None
 
     async def keep(self, kept: ExporterCheckpoint | None = None) -> bool:
-        """Renew the lease and write this down, if given, in one step. Return False if another led since."""
+        """Renew the lease, and store a checkpoint if given, in one step. Return False if another led."""
         words = () if kept is None else (kept.to_bytes(),)
         return bool(await KEEP.run(self._commands, self._prefix, words=(self._me, LEASE_MS, *words)))
 

@@ -33,25 +33,25 @@ from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 PORT = 9464
 MAX_LABELS = 8
-"""Maximum number of labels that decisions are counted by."""
+"""Maximum number of labels by which decisions are counted."""
 
 
 def exporter(
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Where to serve /metrics; 0 is any free port.")
+        int, typer.Option(min=0, max=65535, help="Port of /metrics. 0 means any free port.")
     ] = PORT,
     address: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0 is every interface.")
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on. 0.0.0.0 means every interface.")
     ] = "127.0.0.1",
     by_label: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Count decisions by this label of agents too; may be repeated."),
+        typer.Option(metavar="NAME", help="Count decisions by this label of agents, too. Can be repeated."),
     ] = None,
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
     json_: JsonOption = False,
 ) -> None:
-    """Serve the metrics of a whole fleet to Prometheus, out of the facts on the bus.
+    """Serve the metrics of a whole fleet to Prometheus, from the facts on the bus.
 
     Agents that live for seconds and agents that were killed are counted, too.
     The counts are kept on the server of the bus, with the positions up to which
@@ -65,7 +65,7 @@ def exporter(
       toolgate exporter --by-label team       veto rates of teams
 
     If there are several for one namespace, one counts. The others stand by, serve
-    nothing of the fleet, and take over within seconds. GET /healthz says 200 while
+    nothing of the fleet, and take over within seconds. GET /healthz returns 200 while
     facts are read, else 503 (stands by, or the server is away); /livez always 200.
 
     Labels are bounded: beyond 1000 series of a metric they become `other`. All
@@ -78,12 +78,12 @@ def exporter(
 
 
 def check_labels(names: Sequence[str]) -> Sequence[str]:
-    """Return the names of labels. Raise ConfigError for too many, or for one that no label can have."""
+    """Return the names of labels. Raise ConfigError for too many names, or for an invalid name."""
     if len(names) > MAX_LABELS:
-        raise ConfigError(f"--by-label: at most {MAX_LABELS}")
+        raise ConfigError(f"--by-label: give at most {MAX_LABELS} labels")
     for name in names:
         if not 0 < len(name) <= MAX_NAME:
-            raise ConfigError(f"--by-label: {name[:40]!r} is no name of a label: 1 to {MAX_NAME} characters")
+            raise ConfigError(f"--by-label: {name[:40]!r} is not a label's name: 1 to {MAX_NAME} characters")
     return names
 
 

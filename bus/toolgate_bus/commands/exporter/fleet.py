@@ -1,4 +1,4 @@
-"""Counters of the fleet as values: facts in, series out, and all of it as one text to keep.
+"""Count the facts of the fleet. The counts are values, and can be stored as one text.
 
 Each fact counts once, by its number, since writers may write a fact twice. Series are bounded: beyond
 `MAX_SERIES` of a metric the labels that others choose become `other`.
@@ -18,7 +18,7 @@ from toolgate_bus.telemetry.metrics import Collector, CounterSeries, Durations, 
 
 VERSION: Final = 1
 MAX_TOOLS: Final = 1000
-"""Maximum number of tools whose costs are known, and of pairs of tools whose replacements wait for one."""
+"""Maximum number of tools with known costs, and of pairs of tools whose replacements wait for a cost."""
 MAX_VALUE: Final = 2**52
 MAX_LABEL_VALUES: Final = 100
 """Maximum number of values of one label of agents. Further values become `other`."""
@@ -26,20 +26,20 @@ MAX_LABEL_VALUES: Final = 100
 
 @dataclass(slots=True)
 class Savings:
-    """Amounts that replacements saved, in micro-units, by the mean costs that facts told.
+    """Amounts that replacements saved, in micro-units, by the mean costs that facts report.
 
     A replacement of one tool by another saves the difference of their mean costs at that time. While a mean
     is not known, the replacement waits for it. A dearer replacement saves nothing, and takes nothing away.
     """
 
     costs: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Number of costs that were told, and their sum, by tool."""
+    """Number of reported costs, and their sum, by tool."""
     waiting: dict[tuple[str, str], int] = field(default_factory=dict)
     """Number of replacements that wait for a mean cost, by the tools asked for and run."""
     total: int = 0
 
     def take(self, fact: Mapping[str, Any]) -> None:
-        """Take one fact: `tool:selected` may be a replacement, `tool:post` and `tool:error` tell costs."""
+        """Take one fact: `tool:selected` may be a replacement, `tool:post` and `tool:error` report costs."""
         tool, event = fact.get("tool"), fact.get("event")
         if not isinstance(tool, str):
             return
@@ -194,7 +194,7 @@ class FleetCounts:
         try:
             made._fill(json.loads(text))
         except (KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-            raise ValueError(f"these are no counts: {error!r}") from None
+            raise ValueError(f"these are not counts: {error!r}") from None
         return made
 
     def _fill(self, kept: Mapping[str, Any]) -> None:

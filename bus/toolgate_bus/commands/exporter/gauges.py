@@ -1,4 +1,4 @@
-"""Gauges of the fleet as the server knows it now: roster, inboxes, budgets, slots, pauses, changed rules.
+"""Read gauges of the fleet from the server: roster, inboxes, budgets, slots, pauses, changed rules.
 
 The inbox of a scheduler is watched if the scheduler is alive, if an orchestrator waits for it, or if either
 was so before, for as long as the inbox is there: a backlog matters most when no replica reads it.

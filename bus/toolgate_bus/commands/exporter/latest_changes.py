@@ -1,4 +1,4 @@
-"""Times at which each scheduler's rules last changed, by event, out of the record of changes on the server.
+"""Read when each scheduler's rules last changed, by event, from the record of changes on the server.
 
 They are times, not counts: a change while no exporter ran is shown afterwards, and nothing needs to be kept.
 The record is read on from the last position. Its times are the server's, whatever a notice says of itself.

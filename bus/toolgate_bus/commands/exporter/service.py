@@ -1,4 +1,4 @@
-"""Run an exporter: one leads and counts, others stand by and take over when it is gone.
+"""Run an exporter: one leads and counts; others stand by, and take over when it is gone.
 
     lead? ─ no ──▶ stand by: only the exporter's own metrics; asked again every half second
       │ yes
@@ -30,7 +30,7 @@ RENEW_EVERY_S: Final = 1.5
 """Seconds between renewals of the lease while nothing new is counted: half of the lease."""
 GAUGES_EVERY_S: Final = 2.0
 UNASKED_GAUGES_S: Final = 6.0
-"""Seconds between reads of the gauges if nobody has asked for the page since the last one."""
+"""Seconds between reads of the gauges if the page was not requested since the last read."""
 STAND_BY_S: Final = 0.5
 STALE_S: Final = 10.0
 """Seconds without reading facts after which the exporter is unhealthy."""
@@ -53,11 +53,11 @@ class Exporter:
         self._shown: str | None = None
         """Counts that were kept last, as a text."""
         self._before: ExporterCheckpoint | None = None
-        """Counts when the lead was lost. They are of use if the server lost what was kept."""
+        """Counts when the lead was lost. They are used if the server has lost the stored counts."""
         self._of_server: list[Collector] = []
         self._kept_at = self._led_at = self._read_at = self._looked_at = float("-inf")
         self._asked = True
-        """True if anybody asked for the page since the gauges were read."""
+        """True if the page was requested since the gauges were read."""
         self._new = False
         self._connected = False
         self._warned = ""
@@ -91,7 +91,7 @@ class Exporter:
         return metrics.exposition(accept, shown)
 
     async def run(self) -> None:
-        """Work until cancelled. Then keep the counts, and let another lead."""
+        """Work until cancelled. Then store the counts, and let another exporter lead."""
         away = False
         try:
             while True:
@@ -111,7 +111,7 @@ class Exporter:
                 await self.leave()
 
     async def step(self) -> bool:
-        """Read once, count, and keep the counts if it is time. Return False if another leads."""
+        """Read once, count, and store the counts if it is time. Return False if another exporter leads."""
         counts = self._counts or await self._take_the_lead()
         if counts is None:
             return False
@@ -134,7 +134,7 @@ class Exporter:
         return True
 
     async def keep(self) -> bool:
-        """Write down the counts, and renew the lease. Return False if another leads."""
+        """Store the counts, and renew the lease. Return False if another exporter leads."""
         counts = self._counts
         if counts is None:
             return False
@@ -147,7 +147,7 @@ class Exporter:
         return True
 
     async def leave(self) -> None:
-        """Keep the counts, and let another lead."""
+        """Store the counts, and let another exporter lead."""
         if await self.keep():
             await self._store.leave()
 

@@ -1,4 +1,4 @@
-"""Metrics of slots: state of the pools, waits of calls, shares of tenants. Read from the server.
+"""Read the metrics of slots from the server: state of the pools, waits of calls, shares of tenants.
 
 The sums are the server's, which counts each slot once, whichever replica gave it. So they are not added up.
 """

@@ -1,11 +1,11 @@
-"""Make a report's lines of facts and entries of the ledger's journal, in any order. Values in, values out.
+"""Make a report's lines from facts and entries of the ledger's journal, in any order. Values in, values out.
 
     decision          ─▶ denied, held, replaced; who decided, and the labels of its session
     tool:post, usage  ─▶ a call that ran, and what it says it cost
     ledger            ─▶ what was spent, to the unit; a cost that an entry has paid is not counted again
 
 A replacement saves the average cost, in this report, of the call that the LLM wanted, less what was paid for
-the call that ran. The memory by which facts are put together is bounded: if the entry of a cost comes after
+the call that ran. The memory that joins facts is bounded: if the entry of a cost comes after
 `REMEMBERED` others, the report does not know that a budget paid it.
 """
 

@@ -24,39 +24,43 @@ def report(
         list[str] | None,
         typer.Option(
             metavar="NAMES",
-            help="A line for each: team (the label of that name), label:NAME, agent, session, tool, "
-            "provider, model, scheduler; several, parted by commas, for each combination.",
+            help="Print a line for each: team (the label of that name), label:NAME, agent, session, tool, "
+            "provider, model, scheduler. Several, separated by commas: a line for each combination.",
             rich_help_panel=_WHAT,
         ),
     ] = None,
     month: Annotated[
-        str | None, typer.Option(metavar="YYYY-MM", help="Without any: this month.", rich_help_panel=_WHAT)
+        str | None, typer.Option(metavar="YYYY-MM", help="Default: this month.", rich_help_panel=_WHAT)
     ] = None,
-    day: Annotated[str | None, typer.Option(metavar="YYYY-MM-DD", rich_help_panel=_WHAT)] = None,
+    day: Annotated[
+        str | None, typer.Option(metavar="YYYY-MM-DD", help="Report this day alone.", rich_help_panel=_WHAT)
+    ] = None,
     since: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="From then on: 10m or 2h (ago), or 2026-11-21T10:30Z.", rich_help_panel=_WHAT
+            metavar="TIME",
+            help="From this time on: 10m or 2h (ago), or 2026-11-21T10:30Z.",
+            rich_help_panel=_WHAT,
         ),
     ] = None,
     until: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Up to then; times as above.", rich_help_panel=_WHAT)
+        str | None, typer.Option(metavar="TIME", help="Up to this time, as above.", rich_help_panel=_WHAT)
     ] = None,
     time_zone: Annotated[
         str,
         typer.Option(
-            metavar="ZONE", help="Whose months and days, such as Europe/Berlin.", rich_help_panel=_WHAT
+            metavar="ZONE", help="Time zone of months and days, such as Europe/Berlin.", rich_help_panel=_WHAT
         ),
     ] = "UTC",
     budget: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Only what was paid from this budget.", rich_help_panel=_WHAT),
+        typer.Option(metavar="NAME", help="Report only what this budget paid.", rich_help_panel=_WHAT),
     ] = None,
     book: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="Whose ledger: budget, budget-shadow, budget-hooks.",
+            help="Ledger to report: budget, budget-shadow, budget-hooks.",
             rich_help_panel=_WHAT,
         ),
     ] = "budget",
@@ -65,7 +69,7 @@ def report(
         typer.Option(
             "--archive",
             metavar="DIR",
-            help="Read this archive, and of the server what is newer.",
+            help="Read this archive, and what the server has beyond it.",
             rich_help_panel="Bus",
         ),
     ] = None,
@@ -73,7 +77,7 @@ def report(
     json_: Annotated[
         bool, typer.Option("--json", help="Print JSON, an object for each line; the last has the total.")
     ] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="End with 1 if anything is not known.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if anything is not known.")] = False,
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
 ) -> None:
@@ -95,14 +99,14 @@ def report(
     Outside budgets are costs that calls reported and no budget paid. Saved is
     the average cost, in this report, of the LLM's own choice, less the cost of
     the call that ran in its place; if no such call ran, it is not known and not
-    counted. Held is told with the time to the decision.
+    counted. Held calls are shown with their time to the decision.
 
     In --csv and --json amounts are whole millionths of the currency. The report
     says what it has read, and what it cannot know. Exit code 0: reported; 1: with
     --strict, not all is known; 2: an option is wrong, or nothing can be read.
     """
     if csv and json_:
-        raise ConfigError("--csv: goes without --json")
+        raise ConfigError("--csv: cannot be combined with --json")
     now = time.time()
     accounting = ReportBuilder(
         parse_by(by or ()), _period(month, day, since, until, time_zone, now), book, budget
@@ -121,7 +125,7 @@ def _read(accounting: ReportBuilder, redis: str | None, namespace: str, archive:
     except NoServer:
         if archive is None:
             raise
-    err_console.print("No server is named, and none runs here: the archive alone is read.")
+    err_console.print("No server is named, and none runs here: only the archive is read.")
     return run_async(lambda: gather(accounting, None, archive, namespace))
 
 
@@ -130,7 +134,7 @@ def _period(
 ) -> Period:
     given = [name for name, one in (("--month", month), ("--day", day), ("--since", since or until)) if one]
     if len(given) > 1:
-        raise ConfigError(f"{given[1]}: goes without {given[0]}")
+        raise ConfigError(f"{given[1]}: cannot be combined with {given[0]}")
     if day is not None:
         return day_of(day, zone)
     if not (since or until):

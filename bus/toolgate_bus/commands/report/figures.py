@@ -34,7 +34,7 @@ class ReportFigures:
     held_s: float = 0.0
     """Time that calls were held altogether, in seconds."""
     orphans: int = 0
-    """Number of calls of which nobody told the cost: they were paid at their estimates."""
+    """Number of calls that reported no cost, and were charged at their estimates."""
     overruns: int = 0
     """Number of calls that cost more than was reserved."""
 
@@ -75,9 +75,10 @@ def parse_by(texts: Iterable[str]) -> tuple[str, ...]:
     names = [name.strip() for text in texts for name in text.split(",") if name.strip()]
     for name in names:
         if name not in DIMENSIONS and not (name.startswith(LABEL) and len(name) > len(LABEL)):
-            raise ConfigError(f"--by: {name!r} is none; there are: {', '.join(DIMENSIONS)}, {LABEL}NAME")
+            known = f"{', '.join(DIMENSIONS)}, {LABEL}NAME"
+            raise ConfigError(f"--by: unknown dimension {name!r}; choose one of: {known}")
     if len(names) > MAX_BY:
-        raise ConfigError(f"--by: at most {MAX_BY} at once")
+        raise ConfigError(f"--by: give at most {MAX_BY} dimensions")
     return tuple(dict.fromkeys(f"{LABEL}{TEAM}" if name == TEAM else name for name in names))
 
 

@@ -20,7 +20,7 @@ _MONTH: Final = re.compile(r"(\d{4})-(\d\d)")
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """Time from `since` up to, and without, `until`, in seconds since the epoch; None is without an end."""
+    """Time from `since` to before `until`, in seconds since the epoch; None means no bound."""
 
     since: float | None
     until: float | None
@@ -31,11 +31,11 @@ class Period:
     """Budgets by name, as far as they are known."""
 
     def has(self, at: float) -> bool:
-        """Return whether a time is in it."""
+        """Return whether a time is in the period."""
         return (self.since is None or at >= self.since) and (self.until is None or at < self.until)
 
     def has_entry(self, entry: Mapping[str, Any], budget: str | None = None) -> bool:
-        """Return whether a ledger's entry counts in it; by the windows of `budget` alone if that is given."""
+        """Return whether a ledger's entry counts in the period, by the windows of `budget` alone if given."""
         for key, number in entry["accounts"]:
             name = key.partition("/")[0]
             if budget in (None, name) and self.fits(name):
@@ -52,7 +52,7 @@ class Period:
         )
 
     def has_window(self, name: str, number: int) -> bool:
-        """Return whether a window of a budget that fits lies in it."""
+        """Return whether a window of a budget that fits lies in the period."""
         budget = self.budgets[name]
         return (self.since is None or number >= _number_at(budget, self.since)) and (
             self.until is None or number < _number_at(budget, self.until)
@@ -73,7 +73,7 @@ def month_of(text: str | None, zone: str, now: float) -> Period:
         text = datetime.fromtimestamp(now, here).strftime("%Y-%m")
     found = _MONTH.fullmatch(text)
     if found is None or not (1 <= int(found[2]) <= 12 and 1970 <= int(found[1]) <= 9000):
-        raise ConfigError(f"--month: {text!r} is none; write it as 2026-11")
+        raise ConfigError(f"--month: {text!r} is not a month; write it as 2026-11")
     first = date(int(found[1]), int(found[2]), 1)
     return _of_days(first, (first + timedelta(days=31)).replace(day=1), here, zone, text)
 
@@ -83,7 +83,7 @@ def day_of(text: str, zone: str) -> Period:
     try:
         first = date.fromisoformat(text)
     except ValueError:
-        raise ConfigError(f"--day: {text!r} is none; write it as 2026-11-21") from None
+        raise ConfigError(f"--day: {text!r} is not a day; write it as 2026-11-21") from None
     return _of_days(first, first + timedelta(days=1), _zone(zone), zone, first.isoformat())
 
 
@@ -101,7 +101,7 @@ def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise ConfigError(f"--time-zone: {name!r} is none; such as UTC or Europe/Berlin") from None
+        raise ConfigError(f"--time-zone: unknown zone {name!r}; for example UTC, Europe/Berlin") from None
 
 
 def _is_boundary(budget: BudgetDescription, at: float) -> bool:

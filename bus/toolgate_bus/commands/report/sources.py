@@ -1,4 +1,4 @@
-"""Read for a report: an archive, and what a server has beyond that; each fact and entry once.
+"""Read an archive for a report, and what a server has beyond that; each fact and entry once.
 
 Nothing is counted here. Notes say in words what cannot be known: how far back each source goes, what is
 missing.
@@ -32,7 +32,7 @@ TOLD_EVERY: Final = 100_000
 """Number of lines between two progress messages."""
 MAX_NOTES: Final = 20
 MARGIN_S: Final = 3600.0
-"""Seconds before the period at which reading begins: calls and decisions that matter may stand there."""
+"""Seconds before the period at which reading begins, for decisions of calls in the period."""
 
 
 @dataclass(slots=True)
@@ -73,11 +73,11 @@ class LiveLedger:
 def read_archive(
     accounting: ReportBuilder, directory: Path, namespace: str, told: ReportNotes
 ) -> ArchiveProgress:
-    """Take all that matters of an archive. Return how far it is. Raise ConfigError."""
+    """Take everything of an archive that may count. Return the archive's progress. Raise ConfigError."""
     archive, zone = open_archive(directory), accounting.period.zone
     if archive.committed is not None and archive.committed.namespace != namespace:
         raise ConfigError(
-            f"{directory}: is of namespace {archive.committed.namespace}; give it by --namespace"
+            f"{directory}: the archive is of namespace {archive.committed.namespace}: give --namespace"
         )
     since = accounting.period.since
     for lines, line in enumerate(archive.facts(None if since is None else since - MARGIN_S), 1):
@@ -97,7 +97,7 @@ def read_archive(
 async def read_server(
     accounting: ReportBuilder, server: LiveLedger, standing: ArchiveProgress | None, told: ReportNotes
 ) -> None:
-    """Take what a server has beyond an archive: the facts, then the ledger's journal, which tells of them."""
+    """Take what a server has beyond an archive: the facts, then the entries of the ledger's journal."""
     reader = FactsReader(server.commands, server.namespace)
     places = standing.places if standing is not None else {}
     reader.resume({}, standing.numbers if standing is not None else {})
@@ -112,7 +112,7 @@ async def read_server(
     while not whole:
         page = await read_journal(server.commands, server.namespace, server.book, place)
         if page.refused:
-            told.miss(f"the ledger's journal may not be read ({page.refused}): what was spent is not known")
+            told.miss(f"this user may not read the ledger's journal ({page.refused}): spending is not known")
         if place is None:
             trimmed = page.place.number - len(page.entries)
         for entry in page.entries:
@@ -123,8 +123,8 @@ async def read_server(
         missed += trimmed
     if missed:
         told.miss(
-            f"{missed} entries of the ledger's journal were trimmed before they were read: what they tell "
-            "was spent is missing"
+            f"{missed} entries of the ledger's journal were trimmed before they were read: their amounts "
+            "are missing"
         )
     if standing is None and (accounting.period.since or 0.0) < oldest:
         told.miss(
@@ -135,7 +135,7 @@ async def read_server(
 
 
 def compare(accounting: ReportBuilder, balances: Iterable[Balance], told: ReportNotes) -> int:
-    """Compare the journal with the ledger's accounts of this period. Return how many agree to the unit."""
+    """Compare the journal with the ledger's accounts of this period. Return the number that agree exactly."""
     agree = 0
     for one in balances:
         name = one.key.partition("/")[0]
@@ -146,14 +146,14 @@ def compare(accounting: ReportBuilder, balances: Iterable[Balance], told: Report
         agree += summed == one.spent
         if summed != one.spent:
             told.miss(
-                f"account {one.key}: the ledger says {one.spent} micro-units, its journal {summed}: that "
+                f"account {one.key}: the ledger says {one.spent} micro-units, but its journal {summed}: that "
                 "begins later, or an older version has set the account to zero"
             )
     return agree
 
 
 def tell_resets(accounting: ReportBuilder, told: ReportNotes) -> None:
-    """Note what was set to zero: the report has it as spent, the ledger no longer."""
+    """Note amounts that were set to zero: the report counts them as spent, the ledger no longer does."""
     for key, amount in sorted(accounting.resets.items())[:MAX_NOTES]:
         told.sources.append(
             f"account {key}: {amount} micro-units that were spent were set to zero (toolgate budget reset)"

@@ -58,7 +58,7 @@ def _csv(accounting: ReportBuilder, rows: Rows, total: ReportFigures, told: Repo
 
 
 def _cell(text: str) -> str:
-    """Return words of others for a spreadsheet, never a formula."""
+    """Return a text of others for a spreadsheet, so that it is never a formula."""
     return f"'{visible(text)}" if text.startswith(_FORMULA) and text != "-" else visible(text)
 
 
@@ -74,7 +74,8 @@ def _table(accounting: ReportBuilder, rows: Rows, total: ReportFigures, told: Re
     console.print(table)
     if total.outside:
         amount = format_amount(total.outside)
-        console.print(f"Outside budgets: {amount}, told by calls for which no budget paid.", soft_wrap=True)
+        outside = f"Outside budgets: {amount}, reported by calls that no budget paid for."
+        console.print(outside, soft_wrap=True)
     _tell(accounting, told, console)
 
 
