@@ -194,7 +194,7 @@ def _by_whom(short: AppliedLimit, call: ToolSelecting) -> str:
             return "by all agents together"
         case label:
             name = label.removeprefix(_LABEL)
-            return f"for {name} {call.labels[name]}" if name in call.labels else f"where there is no {name}"
+            return f"for {name} {call.labels[name]}" if name in call.labels else f"for calls without label {name}"
 
 
 class RateLimit:
