@@ -122,7 +122,7 @@ class PolicyConfig(StrictModel):
             names = ", ".join(circle[:MAX_TOLD])
             raise ValueError(
                 f"rules: after: {names} could never run: each may run only after one of them. Let one run "
-                "first: put a rule without `after` above, or give its own rule conditions (`when`, `agents` ...)"
+                "first: put a rule without `after` above, or give its rule conditions (`when`, `agents` ...)"
             )
         return self
 
