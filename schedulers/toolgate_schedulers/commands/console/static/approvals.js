@@ -223,7 +223,7 @@ function askCorrection(card) {
     h("details", {}, h("summary", {}, "The call as it waits"), h("pre", { tabindex: "0" }, one.arguments)),
     h("div", { id: "doubts", class: "doubts", role: "alert", hidden: true },
       h("p", {}, "Unlike the calls that are known:"), h("ul"),
-      h("label", { class: "check" }, h("input", { type: "checkbox", name: "anyway" }), "It is meant so: send it all the same")),
+      h("label", { class: "check" }, h("input", { type: "checkbox", name: "anyway" }), "Send it anyway")),
     h("label", {}, "Reason ", h("span", { class: "muted" }, "(kept with the answer)"), h("input", { name: "reason", maxlength: "1000", autocomplete: "off" })),
   ], { words: "Run corrected call", kind: "primary" },
   (form) => send(card, {

@@ -47,7 +47,7 @@ export function askMove(pool, call, done) {
   const level = h("input", { type: "number", name: "level", value: call.level, step: 1, "aria-label": "Class" });
   ask({
     title: `Move ${whom(call)}`,
-    words: ["It keeps the time that it has waited, and who has a slot keeps it."],
+    words: ["It keeps the time that it has waited. Calls that have a slot keep it."],
     fields: [choice("to", "first", "Before all others", true), others.length ? choice("to", "before", "Right before", false, before) : "",
       choice("to", "last", "Behind all others"), choice("to", "class", "Into class", false, level)],
     button: "Move", said: `${whom(call)} is moved`,
@@ -61,7 +61,7 @@ export function askDrop(pool, call, done) {
   ask({
     title: `Drop ${whom(call)}?`, danger: true, button: "Drop", said: `${whom(call)} waits no longer`,
     words: ["It waits no longer: it is denied, and cannot come back by itself."],
-    fields: [h("label", {}, "What its LLM is told", reason)],
+    fields: [h("label", {}, "Reason, told to the LLM", reason)],
     order: () => ["drop", { scheduler: pool.scheduler, call: call.id, reason: reason.value }],
   }, done);
 }
@@ -74,19 +74,19 @@ const chosen = (pool, { pool: scope }) => (scope ? scope.value : pool.name);
 export function askDrain(pool, done) {
   ask({
     title: `Drain ${visible(pool.name)}?`, danger: true, button: "Drain", said: `${visible(pool.name)} is drained`,
-    words: ["Nothing more of it is given, to anybody in the fleet, until it is limited otherwise.",
-      "What runs ends. Who waits goes on waiting, and is denied when its time is over."],
+    words: ["It gives no more slots, in the whole fleet, until you set another limit.",
+      "Running calls end. Waiting calls go on waiting, and are denied when their time is over."],
     fields: scopes(pool),
     order: (form) => ["limit", { scheduler: pool.scheduler, pool: chosen(pool, form), most: 0 }],
   }, done);
 }
 
 export function askLimit(pool, done) {
-  const most = h("input", { type: "number", name: "most", min: 0, max: pool.limit, step: 1, value: pool.most, "aria-label": "So many at a time" });
+  const most = h("input", { type: "number", name: "most", min: 0, max: pool.limit, step: 1, value: pool.most, "aria-label": "Calls at a time" });
   ask({
     title: `Limit ${visible(pool.name)}`, button: "Limit", said: `The limit of ${visible(pool.name)} is changed`,
-    words: ["Who has a slot keeps it."],
-    fields: [choice("how", "most", "At most so many at a time", pool.ruled === null, most),
+    words: ["Calls that have a slot keep it."],
+    fields: [choice("how", "most", "At most this many at a time", pool.ruled === null, most),
       choice("how", "configured", `As configured: ${number(pool.limit)}`, pool.ruled !== null), h("div", {}, scopes(pool))],
     order: (form) => ["limit", { scheduler: pool.scheduler, pool: chosen(pool, form), most: form.how.value === "most" ? whole(most) : null }],
   }, done);
