@@ -89,7 +89,7 @@ document.addEventListener("visibilitychange", () => {
   if (document.hidden) hiding = setTimeout(() => { source?.close(); source = null; }, HIDDEN_MS);
   else { if (!source) connect(); looks[view]?.(); }
 });
-setInterval(async () => { // a hidden page holds no stream (browsers give a site six), but tells of held calls
+setInterval(async () => { // a hidden page holds no stream (browsers allow a site six), but still shows the number of held calls
   if (!document.hidden || source || signedOut) return;
   try { const { waiting } = await get("/api/approvals"); heldNow({ count: waiting.length, ids: waiting.map((one) => one.id) }); } catch { /* later */ }
 }, 15_000);

@@ -1,4 +1,4 @@
-// What an operator changes of a queue, each after a question: where a call waits, whether it does, how many at a time.
+// Changes of a queue by an operator, each after a question: move or drop a call, limit or drain a pool.
 import { $, h, number, post, say, short, visible } from "./dom.js";
 
 const dialog = $("order");
@@ -6,10 +6,10 @@ const whom = (call) => `${visible(call.tool)} of ${visible(call.agent || "an age
 const choice = (name, value, words, checked, more) =>
   h("label", { class: "check" }, h("input", { type: "radio", name, value, checked }), words, more);
 
-/** A field that holds no whole number is sent as it stands, and refused: nothing would mean "as configured". */
+/** Send a field that is no whole number as it is, so that it is refused: empty would mean "as configured". */
 const whole = (field) => (Number.isInteger(field.valueAsNumber) ? field.valueAsNumber : field.value);
 
-/** Ask, and send what the form says; `done` looks anew. */
+/** Ask, and send the form's data; `done` reads the queue anew. */
 function ask({ title, words, fields, button, danger, order, said }, done) {
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
   const form = h("form", { method: "dialog" }, h("h2", { id: "order-title" }, title), words.map((text) => h("p", {}, text)), fields, problem,
@@ -33,7 +33,7 @@ function ask({ title, words, fields, button, danger, order, said }, done) {
       problem.hidden = false;
     }
   });
-  // Whoever chooses within a line of the form means that line.
+  // Input in a field of a choice selects that choice.
   for (const field of form.querySelectorAll("label.check select, label.check [type=number]"))
     field.addEventListener("input", () => { field.closest("label").querySelector("[type=radio]").checked = true; });
   dialog.replaceChildren(form);
@@ -66,7 +66,7 @@ export function askDrop(pool, call, done) {
   }, done);
 }
 
-/** A pool of a key is named with it; an operator may mean that key, or each. */
+/** Scopes of a limit: a pool with a key is named with it, and the operator may mean that key, or each. */
 const scopes = ({ name }) => (name.includes("/")
   ? [choice("pool", name, `Of ${visible(name)} alone`, true), choice("pool", name.split("/")[0], `Of each key of ${visible(name.split("/")[0])}`)] : []);
 const chosen = (pool, { pool: scope }) => (scope ? scope.value : pool.name);

@@ -1,4 +1,4 @@
-// By which configurations schedulers rule: rollouts, replicas, what was pushed, what was changed. Nothing is changed here.
+// Configurations of the schedulers: rollouts, replicas, history, changes. Read only.
 import { $, day, every, get, h, number, percent, show, table, visible } from "./dom.js";
 
 export const startRevisions = (wanted) => every(2, wanted, async () => {

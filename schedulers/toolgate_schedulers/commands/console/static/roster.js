@@ -1,4 +1,4 @@
-// Who is alive: schedulers with their replicas, orchestrators, readers of facts.
+// Living schedulers with their replicas, orchestrators, and readers of facts.
 import { $, every, get, h, number, show, table, visible } from "./dom.js";
 
 export const startRoster = (wanted) => every(2, wanted, async () => {
