@@ -118,7 +118,7 @@ class _Replica:
             await self.follower.run()
 
     async def _prepare(self) -> None:
-        """Before the first question, set up what a rollout in progress gives to some of the sessions."""
+        """Set up a rollout in progress before the first question, as some sessions may be on trial."""
         if self.job.load_text is None:
             return
         commands, space, name = self.bus.commands, self._settings.namespace, self.job.scheduler.name
