@@ -1,10 +1,10 @@
 """Runs several replicas of one scheduler: one process each, restarted if it crashes, ended together.
 
-A replica that ends by itself is started again after a growing pause. One that ends because its command line
-was wrong ends all. A replica also ends when its parent does, in whatever way that died: on Linux it gets a
-signal at once, and `survivor`, a small process beside the replicas, kills one that does not react. A reload
-is checked once, here, and then passed on to each. This module knows nothing of what a replica does: it runs a
-command.
+A replica that ends by itself is started again after a growing pause. One that ends because its options or its
+configuration are wrong ends all. A replica also ends when its parent does, in whatever way that died: on Linux
+it gets a signal at once, and `survivor`, a small process beside the replicas, kills one that does not react. A
+reload is checked once, here, and then passed on to each. This module knows nothing of what a replica does: it
+runs a command.
 """
 
 import ctypes
@@ -37,7 +37,7 @@ GRACE = 15.0
 SURVIVE_S = 10.0
 """Seconds that replicas have to end in once their supervisor was killed."""
 WRONG_CALL = 2
-"""Exit code of a replica whose command line was wrong."""
+"""Exit code of a replica whose options or configuration are wrong."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -79,7 +79,7 @@ async def supervise(
 ) -> int:
     """Keep one process of a command running in each environment. If cancelled, end them and return 0.
 
-    Return 2 if a replica says that its command line was wrong: restarting it would not help.
+    Return 2 if a replica says that its options or configuration are wrong: restarting it would not help.
     """
     wrong = False
     living = _ReplicaSet()
@@ -162,7 +162,7 @@ async def _pass_on(reloads: Reloads, living: _ReplicaSet) -> None:
 async def _keep(
     command: Sequence[str], env: Mapping[str, str], say: Callable[[str], None], living: _ReplicaSet
 ) -> bool:
-    """Run one replica, restarting it after each end. Return True if its command line is wrong."""
+    """Run one replica, restarting it after each end. Return True if its options are wrong."""
     pause: float | None = None
     while True:
         born = anyio.current_time()

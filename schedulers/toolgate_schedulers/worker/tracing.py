@@ -21,7 +21,7 @@ _open: ContextVar[tracing.Span] = ContextVar("toolgate_verdict_span", default=tr
 
 @contextmanager
 def span_of_verdict(scheduler: Scheduler, question: ToolSelecting, replica: str) -> Iterator[None]:
-    """Record a span while one question is decided. A hold that waits in place ends with its answer.
+    """Record a span while one question is decided. If it is held in place, the span ends with the answer.
 
     If this process records nothing, its log lines carry the trace all the same.
     """
