@@ -1,10 +1,10 @@
 """Runs several replicas of one scheduler: one process each, restarted if it crashes, ended together.
 
-A replica that ends by itself is started again after a growing pause. One that ends because its options or its
-configuration are wrong ends all. A replica also ends when its parent does, in whatever way that died: on Linux
-it gets a signal at once, and `survivor`, a small process beside the replicas, kills one that does not react. A
-reload is checked once, here, and then passed on to each. This module knows nothing of what a replica does: it
-runs a command.
+A replica that ends by itself is started again after a growing pause. One that ends because its options or
+its configuration are wrong ends all. A replica also ends when its parent does, in whatever way that died: on
+Linux it gets a signal at once, and `survivor`, a small process beside the replicas, kills one that does not
+react. A reload is checked once, here, and then passed on to each. This module knows nothing of what a replica
+does: it runs a command.
 """
 
 import ctypes
