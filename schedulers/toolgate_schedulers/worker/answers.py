@@ -1,4 +1,4 @@
-"""Writes one scheduler's answers as items of the wire: checked, repaired if needed, signed with a keyring."""
+"""Write one scheduler's answers as items of the wire: checked, repaired if needed, signed with a keyring."""
 
 from collections.abc import Sequence
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Returns the address of the bus for a command that cannot do without one."""
+"""Return the address of the bus for a command that cannot do without one."""
 
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.server.settings import BusSettings, redact_url

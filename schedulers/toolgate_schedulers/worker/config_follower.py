@@ -1,4 +1,4 @@
-"""Follows what operators push for one scheduler: takes it up in this replica, leads a rollout in its turn.
+"""Follow what operators push for one scheduler: take it up in this replica, lead a rollout in its turn.
 
 A pushed configuration wins over the replica's own file, until `undo --to file`. One that cannot be taken up
 (broken, not signed, wrong, older than one seen before) is reported, and what was in force stays in force. All

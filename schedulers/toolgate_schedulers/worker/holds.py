@@ -1,4 +1,4 @@
-"""Keeps holds in the shared store: stored before they are acknowledged, answered by any replica.
+"""Keep holds in the shared store: stored before they are acknowledged, answered by any replica.
 
 A stored hold names its orchestrator and contains its question, so that a replica that never saw the question
 can send (and sign) the final answer. The answer is written before the hold is deleted. A replica

@@ -1,4 +1,4 @@
-"""Finds a scheduler by entry point (`policy`) or `module:attribute`, and makes it: class, config, options.
+"""Find a scheduler by entry point (`policy`) or `module:attribute`, and make it: class, config, options.
 
 Everything that can be wrong is found here, before the bus is joined, and raised as a ConfigError.
 """

@@ -1,4 +1,4 @@
-"""Serves a replica of each scheduler in one process: joins, says it is ready, reloads on SIGHUP, drains.
+"""Serve a replica of each scheduler in one process: join, say that it is ready, reload on SIGHUP, drain.
 
 A reload reads all configurations again, checks them, and hands the new schedulers to their workers. If one is
 wrong, its errors are listed by field, and the old ones stay: no file can end a running replica.

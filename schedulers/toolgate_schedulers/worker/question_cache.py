@@ -1,4 +1,4 @@
-"""Decodes each question once for all schedulers of one process.
+"""Decode each question once for all schedulers of one process.
 
 An orchestrator writes the same bytes into each inbox, and these are read together; the cache keeps one such
 batch. An author's code gets a value of its own, down to the last dict: no other scheduler sees what it does

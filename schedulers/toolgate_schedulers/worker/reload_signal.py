@@ -1,4 +1,4 @@
-"""Handles SIGHUP: read the configuration again, or finish if the terminal is gone.
+"""Handle SIGHUP: read the configuration again, or finish if the terminal is gone.
 
 This handler replaces the default one, which ends the process. One exception is kept: if the process was
 started from a terminal that has been closed, it ends, as nobody would know of a scheduler that still rules.

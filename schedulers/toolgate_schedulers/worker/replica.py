@@ -1,4 +1,4 @@
-"""Describes a replica for the roster, and names it."""
+"""Describe a replica for the roster, and name it."""
 
 import os
 import secrets

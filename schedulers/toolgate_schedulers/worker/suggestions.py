@@ -1,4 +1,4 @@
-"""Suggests the `module:attribute` to write instead of a Python file's name.
+"""Suggest the `module:attribute` to write instead of a Python file's name.
 
 People first try `my.py`, `rules/my.py:route`, or a bare `my` beside `my.py`. The file is parsed, never run.
 At most `MAX_BYTES` are read, and only after the call was found wrong.

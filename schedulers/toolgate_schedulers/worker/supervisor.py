@@ -1,4 +1,4 @@
-"""Runs several replicas of one scheduler: one process each, restarted if it crashes, ended together.
+"""Run several replicas of one scheduler: one process each, restarted if it crashes, ended together.
 
 A replica that ends by itself is started again after a growing pause. One that ends because its options or
 its configuration are wrong ends all. A replica also ends when its parent does, in whatever way that died: on

@@ -1,4 +1,4 @@
-"""Ends the replicas of a supervisor that was killed, also those that hang.
+"""End the replicas of a supervisor that was killed, also those that hang.
 
     supervisor ──stdin: `+PID`, `-PID` a line──▶ survivor
 

@@ -1,4 +1,4 @@
-"""Runs tasks that take work from a queue: as many as the work needs, and no more than allowed.
+"""Run tasks that take work from a queue: as many as the work needs, and no more than allowed.
 
 A task for every question would cost more than most questions. So a task, called lane, does one after the
 other. While deciding waits for nothing, one lane does all of them in one go. A lane that begins one while

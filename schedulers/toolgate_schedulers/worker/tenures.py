@@ -1,4 +1,4 @@
-"""Keeps the schedulers of a replica: the one in force, one on trial, and those that finish what they began.
+"""Keep the schedulers of a replica: the one in force, one on trial, and those that finish what they began.
 
     start ─▶ decisions, many at once ─▶ stop, when the last that began has ended
 

@@ -1,4 +1,4 @@
-"""Records a span for each verdict, a child of the decision's span in the orchestrator's process.
+"""Record a span for each verdict, a child of the decision's span in the orchestrator's process.
 
 The question carries the trace context. A span has names, ids and numbers; the reason stays in the record.
 """

@@ -1,4 +1,4 @@
-"""Puts a new configuration on trial beside the one in force: as a shadow, or on a share of the sessions.
+"""Put a new configuration on trial beside the one in force: as a shadow, or on a share of the sessions.
 
 In the stage of the shadow the old scheduler rules. The new one is asked about the same call afterwards, on
 the state of shadows; only whether they agree is counted. On a share, each root session has one of them. The

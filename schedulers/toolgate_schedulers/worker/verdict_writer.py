@@ -1,4 +1,4 @@
-"""Writes a verdict as bytes that its reader will take, and never one weaker than the author's.
+"""Write a verdict as bytes that its reader will take, and never one weaker than the author's.
 
 Some verdicts cannot be sent as they are: a lone surrogate from the call's own arguments, more than 64 KiB, a
 field that no reader knows. Such a verdict is sent with its words repaired; if that does not help, as the same

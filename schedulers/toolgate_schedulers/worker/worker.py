@@ -1,4 +1,4 @@
-"""Runs one replica of a scheduler: it reads questions, decides, answers, and acknowledges.
+"""Run one replica of a scheduler: read questions, decide, answer, acknowledge.
 
 Questions come in frames. Each is decided in a lane (`task_pool`), at most `concurrency` at once, and answered
 in order of completion. An entry is acknowledged with its last answer. The bus renews entries that are being
