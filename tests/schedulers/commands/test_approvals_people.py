@@ -225,10 +225,7 @@ def test_what_was_in_vain_is_a_failure():
     assert "too late" in explain_failure(approval(), GIVEN, came("gone"))
     assert "changed after it was shown" in explain_failure(approval(), GIVEN, came("changed"))
     denied = {**RAN, "outcome": "deny", "reason": "no money"}
-    assert (
-        explain_failure(approval(), GIVEN, came(decision=denied))
-        == "the call still did not run: no money"
-    )
+    assert explain_failure(approval(), GIVEN, came(decision=denied)) == "the call still did not run: no money"
     refusal = GIVEN.model_copy(update={"action": "deny"})
     assert explain_failure(approval(), refusal, came(decision=denied)) is None
 

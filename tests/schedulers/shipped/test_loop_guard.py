@@ -287,9 +287,7 @@ async def test_a_tree_may_have_as_many_agents_as_it_says_and_refused_ones_are_no
     assert await actions(scheduler, [delegation("child", "root", lineage=["a"] * 9)]) == "d"
     assert await actions(scheduler, [delegation("child", "root"), delegation("child", "root")]) == "cd"
     told = (await scheduler.decide(delegation("other", "root"))).reason
-    assert told.startswith(
-        "This task has 4 agents already; 4 are allowed (max_agents). Stop delegating"
-    )
+    assert told.startswith("This task has 4 agents already; 4 are allowed (max_agents). Stop delegating")
     assert await actions(scheduler, [delegation("elsewhere", "elsewhere")]) == "c"
 
 

@@ -73,9 +73,7 @@ app = typer.Typer(name="approvals", help=OVERVIEW, no_args_is_help=True)
 
 IdArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="ID", help="Id that `list` shows, or its first four or more digits, if unique."
-    ),
+    typer.Argument(metavar="ID", help="Id that `list` shows, or its first four or more digits, if unique."),
 ]
 AsOption = Annotated[
     str | None, typer.Option("--as", metavar="NAME", help="Name to answer under (default: the user's name).")
