@@ -38,7 +38,7 @@ def test_a_session_answers_under_the_name_that_was_given():
     renamed = door.rename(session, "Carla")
     assert door.session({door.cookie: session.key}) == renamed
     for bad in ("", " ", "x" * 65, "a\nb", "a\u202eb"):
-        with pytest.raises(ConfigError, match="name: 1 to 64"):
+        with pytest.raises(ConfigError, match="name: must be 1 to 64"):
             check_name(bad)
 
 

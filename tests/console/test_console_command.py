@@ -67,7 +67,7 @@ async def test_wrong_options_are_refused_by_name(start, ready):
     port = line["address"].rstrip("/").rpartition(":")[2]
     for words, said in (
         (("--token", "short"), "--token: a token needs at least 16"),
-        (("--user", "x" * 65), "name: 1 to 64"),
+        (("--user", "x" * 65), "name: must be 1 to 64"),
         (("--tls-cert", "a.pem"), "give both or neither"),
         (("--address", "no.such.host.invalid"), "--address: no.such.host.invalid"),
         (("--port", port), f"--port: 127.0.0.1 port {port}"),

@@ -240,7 +240,7 @@ async def test_a_page_is_sent_what_its_filter_wants_and_no_more(console, told):
     assert [row["id"] for row in batch["rows"]] == [later]
     refused = await console.get("/api/live?outcome=maybe")
     assert refused.status == 400
-    assert "outcome: one of" in refused.json["error"]
+    assert "outcome: must be one of" in refused.json["error"]
 
 
 async def test_a_page_that_comes_back_is_sent_what_it_missed(console, told):

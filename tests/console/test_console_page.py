@@ -242,7 +242,7 @@ async def test_a_console_that_ends_is_said_to_be_away_and_a_new_one_asks_to_sign
         await page.page.get_by_text("No decisions yet").wait_for()
         first.signal(2)
         assert await asyncio.to_thread(first.wait) == 0
-        await page.page.get_by_text("The console does not answer").wait_for()
+        await page.page.get_by_text("The console has not answered").wait_for()
         port = ready["address"].rstrip("/").rpartition(":")[2]
         second = process("toolgate", "console", "--port", port, *where)
         await wait_until(lambda: second.stdout.strip(), timeout=BOUND_S)

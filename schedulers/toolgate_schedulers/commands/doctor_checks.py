@@ -34,13 +34,13 @@ def _config(name: str, file: Path) -> list[Finding]:
     except ConfigError as wrong:
         change = f"correct {file} (docs/schedulers has every setting), then reload: kill -HUP its process"
         return [error("config", "config-wrong", str(wrong), change)]
-    told = f"{file}: {made.name} can be made of it (priority {made.priority}, tools {' '.join(made.tools)})"
+    told = f"{file}: valid for {made.name} (priority {made.priority}, tools {' '.join(made.tools)})"
     return [fine("config", "config-read", told)]
 
 
 async def _check_holds(context: Context) -> Sequence[Finding]:
     if context.commands is None:
-        raise BusDown("there is no server to look at")
+        raise BusDown("there is no server to check")
     store = RedisStore(context.commands, context.namespace)
     by_scheduler = Counter(key.split(":")[1] for key in await store.keys("hold:"))
     alive = {member.name for member in context.view.members}
@@ -72,8 +72,8 @@ async def _check_waiting(desk: Desk) -> list[Finding]:
     except ToolgateError as raised:
         if not is_refusal(raised):
             raise
-        what = "how long held calls wait for a person was not looked at: this user may not read approvals"
-        return [notice(HELD, "held-not-shown", what, "look as the user operator, or an administrator")]
+        what = "the waiting times of held calls were not checked: this user may not read approvals"
+        return [notice(HELD, "held-not-shown", what, "check as the user operator, or as an administrator")]
     long = []
     for one in waiting:
         allowed = one.approval.expires_s  # 0: its record is gone
@@ -84,7 +84,7 @@ async def _check_waiting(desk: Desk) -> list[Finding]:
     first = min(long, key=lambda one: one.seconds_left)
     waited = first.approval.expires_s - first.seconds_left
     what = (
-        f"{how_many(len(long), 'held call')} wait long for a person, the first "
+        f"{how_many(len(long), 'held call')} have waited long for a person, the first "
         f"({first.approval.question.tool_name}, "
         f"{first.approval.id[:8]}) for {waited:.0f} s; it is denied in {first.seconds_left:.0f} s"
     )

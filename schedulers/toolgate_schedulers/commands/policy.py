@@ -112,7 +112,7 @@ class Outcome:
         if case.expect != self.got:
             found.append(f"expected {case.expect}, got {self.got}")
         if case.rule not in (None, self.rule):
-            found.append(f"expected it of {case.rule}, it came of {self.rule}")
+            found.append(f"expected the rule {case.rule}, got {self.rule}")
         if case.reason is not None and not fnmatchcase(self.reason, case.reason):
             found.append(f"expected the reason {case.reason!r}, got {self.reason!r}")
         return found
@@ -130,7 +130,7 @@ def run_cases(
     strict: Annotated[
         bool,
         typer.Option(
-            "--strict", help="Fail also where a rule never fired, or does not go with living agents' tools."
+            "--strict", help="Also fail if a rule never fired, or does not fit living agents' tools."
         ),
     ] = False,
     quiet: QuietOption = False,

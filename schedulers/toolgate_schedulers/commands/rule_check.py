@@ -38,7 +38,7 @@ class RuleCheck:
     """Doubts, each with file and line."""
     tools: int = 0
     processes: int = 0
-    """Number of agents' processes that told of their tools."""
+    """Number of agent processes that reported their tools."""
     missing: str = ""
     """Reason that nothing, or not everything, could be compared."""
 
@@ -58,7 +58,7 @@ class RuleCheck:
         """Raise ConfigError if any doubt is certain."""
         if self.certain:
             raise ConfigError(
-                "\n".join([*self.certain, "--strict refuses what does not go with living agents"])
+                "\n".join([*self.certain, "--strict refuses rules that do not fit living agents"])
             )
 
     def show(self, *, quiet: bool = False) -> None:
@@ -83,17 +83,17 @@ class RuleCheck:
         return {"compared": compared, "not_compared": self.missing or None, "doubts": doubts}
 
 
-_SILENT: Final = {True: "", False: " (but not all living agents have told of their tools)"}
+_SILENT: Final = {True: "", False: " (but not all living agents have reported their tools)"}
 
 
 def compare(spec: str, document: Document, living: LivingTools, tools: Sequence[str] = ()) -> RuleCheck:
     """Compare with living agents; `tools`, the scheduler's own globs, count if the scheduler is not
     shipped."""
     if not living.processes:
-        return RuleCheck(missing="the agents that are alive tell of no tools" if living.silent else NO_AGENT)
+        return RuleCheck(missing="the living agents report no tools" if living.silent else NO_AGENT)
     subjects = _subjects(spec, document, tools)
     doubts = [(document.where(one.place), one) for one in find_doubts(subjects, living)]
-    missing = f"{living.silent} processes of agents have told of no tools" if living.silent else ""
+    missing = f"{living.silent} agent processes have reported no tools" if living.silent else ""
     return RuleCheck(doubts, len(living.tools), living.processes, missing)
 
 

@@ -84,7 +84,7 @@ def _policy_ways(
 ) -> Iterator[str]:
     allow = f"{{tools: {json.dumps(call.tool_name, ensure_ascii=False)}, action: allow}}"
     if isinstance(answer, AskUser):
-        yield "a person says yes"
+        yield "a person approves it"
     if number is None:
         yield f"a rule that allows it: {allow}"
         return
@@ -92,12 +92,12 @@ def _policy_ways(
     seen, _ = _sight(rule, rule.tools, call)
     then = _without(config, call, number)
     if isinstance(answer, Hold) or (rule.is_ordered and answer.action == "deny"):
-        yield "what the reason asks for comes first"
+        yield "first do what the reason asks for"
     elif seen is False:
-        yield f"the call is written so that {name} can see it, and it does not fit{then}"
-        yield f"`unknown: allow` in {name}: what it cannot see counts for the call{then}"
+        yield f"write the call so that {name} can see its values, and does not fit it{then}"
+        yield f"`unknown: allow` in {name}: values that it cannot see count for the call{then}"
     elif written := list(_written_conditions(rule, document, ("rules", number))):
-        yield f"other arguments, which {name} is not about ({', '.join(written)}){then}"
+        yield f"other arguments, which {name} does not fit ({', '.join(written)}){then}"
     yield f"a rule above {name} that allows it: {allow}"
 
 
@@ -130,9 +130,9 @@ def _(
     if need is None or isinstance(answer, Continue):
         return None
     seen, unseen = _sight(need.rule, need.rule.tools, call)
-    ways = ["a person says yes (`toolgate approvals approve`)"]
+    ways = ["a person approves it (`toolgate approvals approve`)"]
     if seen is False:
-        ways += [f"the call is written so that {need.called} can see it, and it does not fit"]
+        ways += [f"write the call so that {need.called} can see its values, and does not fit it"]
     ways += [f"a rule above {need.called} with `action: allow`"]
     return RulingReason(need.called, ("rules", config.rules.index(need.rule)), seen, unseen, tuple(ways))
 
@@ -143,7 +143,7 @@ def _(config: SlotsConfig, _document: Document, call: ToolSelecting, answer: Ver
     if not pools or isinstance(answer, Continue):
         return None
     seen, unseen = _sight(pools[0], pools[0].tools, call)
-    ways = ("another call gives its slot back", f"a higher limit of {pools[0].name}")
+    ways = ("another call gives its slot back", f"a higher limit for {pools[0].name}")
     return RulingReason(pools[0].name, ("pools", config.pools.index(pools[0])), seen, unseen, ways)
 
 
@@ -171,8 +171,8 @@ def _(
     named = [number for number, sink in enumerate(config.sinks) if sink.name == verdict.rule_name]
     place: Place = ("sinks", named[0]) if named else ("sinks",)
     ways = ["a request of the user that names what the reason says (`request` of the call)"]
-    ways += ["the addressee stands in `trusted`"]
-    ways += ["a person says yes"] if isinstance(answer, AskUser) else []
+    ways += ["the addressee in `trusted`"]
+    ways += ["a person approves it"] if isinstance(answer, AskUser) else []
     return RulingReason(verdict.rule_name, place, None, "", tuple(ways))
 
 

@@ -92,7 +92,7 @@ def run(
         list[str] | None,
         typer.Option(
             metavar="[NAME=]FILE",
-            help="Its configuration, in YAML; of several NAME=FILE for each.",
+            help="Its configuration, in YAML. With several schedulers: NAME=FILE for each.",
         ),
     ] = None,
     shadow: Annotated[
@@ -101,10 +101,10 @@ def run(
     replicas: Annotated[int, typer.Option(min=1, max=256, help="Processes that share its questions.")] = 1,
     revision: Annotated[
         str | None,
-        typer.Option(metavar="LABEL", help="What you call this configuration: verdicts and lists name it."),
+        typer.Option(metavar="LABEL", help="Your label for this configuration. Verdicts and lists name it."),
     ] = None,
     concurrency: Annotated[
-        int, typer.Option(min=1, max=10_000, help="Questions that each decides at a time in one process.")
+        int, typer.Option(min=1, max=10_000, help="Maximum number of questions that each decides at once.")
     ] = CONCURRENCY,
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
@@ -146,11 +146,11 @@ def run(
 
 @app.command()
 def new(
-    name: Annotated[str, typer.Argument(help="What the scheduler is to be called, such as my-guard.")],
+    name: Annotated[str, typer.Argument(help="Name of the scheduler, such as my-guard.")],
     directory: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where to write it; a folder of its name otherwise.")
+        Path | None, typer.Option(metavar="DIR", help="Folder to write to. Default: a folder with its name.")
     ] = None,
-    description: Annotated[str, typer.Option(help="What it is for, in one line.")] = NEW_IS_FOR,
+    description: Annotated[str, typer.Option(help="Purpose of the scheduler, in one line.")] = NEW_IS_FOR,
 ) -> None:
     """Write a package with a scheduler of your own, its configuration and its test, ready to run.
 
@@ -187,7 +187,8 @@ def try_(
     ],
     config: ConfigOption = None,
     timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.01, max=3600, help="How long an answer is waited for.")
+        float,
+        typer.Option(metavar="SECONDS", min=0.01, max=3600, help="Longest wait for an answer, in seconds."),
     ] = 5.0,
     json_: JsonOption = False,
 ) -> None:
@@ -261,7 +262,7 @@ def list_(
         console.print(table_of(lines))
         if any(line.shadow_totals for line in lines):
             minutes = max(1, round(reach_s / 60))
-            err_console.print(f"What shadows would have changed: of the decisions of the last {minutes} min")
+            err_console.print(f"Shadows: what they would have changed in the last {minutes} min")
     else:
         err_console.print(
             f"No scheduler is alive in namespace {namespace}. "

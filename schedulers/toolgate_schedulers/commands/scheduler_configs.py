@@ -97,7 +97,7 @@ class ConfigDesk:
         config = record.config(digest)
         spec = (config.spec or self.name) if config is not None else ""
         if spec not in CONFIGS:
-            return RuleCheck(missing=f"{visible(label)} is of no shipped scheduler")
+            return RuleCheck(missing=f"{visible(label)} is not for a shipped scheduler")
         living = await read_living(self._commands, self._namespace)
         try:
             found = compare(spec, parse_document(await self.store.text(digest), label), living)
@@ -250,7 +250,7 @@ def plan_rollout(
     stages += [RolloutStage(share, parse_span(step, "--step")) for share in shares]
     if not stages:
         raise ConfigError(
-            "say at least --shadow or --share; to put it in force at once: `push` or `undo --to`"
+            "give --shadow, --share or both; to put it in force at once, use `push` or `undo --to`"
         )
     return Rollout(secrets.token_hex(8), "", tuple(stages), undo_if, min_sample, find_user())
 
@@ -260,11 +260,11 @@ async def diff_texts(desk: ConfigDesk, one: str, other: str, most: int | None = 
     record = (await desk.store.read()).record
     names = [record.name(record.find(word)) for word in (one, other)]
     if FILE in names:
-        raise ConfigError("file: is each replica's own; compare two that were pushed")
+        raise ConfigError("file: is each replica's own file: name two pushed configurations")
     digests = [record.find(word) for word in (one, other)]
     texts = [(await desk.store.text(digest)).decode("utf-8", "replace").splitlines() for digest in digests]
     if most is not None and max(map(len, texts)) > most:
-        raise ConfigError(f"more than {most} lines: `toolgate scheduler diff {desk.name} {one} {other}`")
+        raise ConfigError(f"more than {most} lines: use `toolgate scheduler diff {desk.name} {one} {other}`")
     return await asyncio.to_thread(_compare, texts[0], texts[1], names[0], names[1])
 
 

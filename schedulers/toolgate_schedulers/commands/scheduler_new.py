@@ -51,7 +51,7 @@ def names_of(name: str) -> SchedulerNames:
         close = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-0123456789")[:MAX_NAME].strip("-")
         hint = f"; did you mean {close}?" if _NAME.fullmatch(close) else ""
         raise ConfigError(
-            f"NAME: {name!r}: 1 to {MAX_NAME} lower-case letters and digits, a letter first, "
+            f"NAME: {name!r}: must be 1 to {MAX_NAME} lower-case letters and digits, a letter first, "
             f"words joined by '-' or '_'{hint}"
         )
     module = name.replace("-", "_")
@@ -69,12 +69,12 @@ def _clash(name: str, module: str, cls: str) -> str | None:
         if version(name):
             return "the name of an installed package"
     if keyword.iskeyword(module) or keyword.issoftkeyword(module):
-        return "a word of Python's own"
+        return "a keyword of Python"
     if cls in _TAKEN:
-        return f"no good, since its class would be called {cls}, as one that it uses"
+        return f"not possible, since its class {cls} would have the name of one that it uses"
     found = importlib.util.find_spec(module)
     if module in sys.stdlib_module_names or (found is not None and found.origin):  # no origin: a bare folder
-        return f"no good, since there is a module {module} already"
+        return f"not possible, since there is a module {module} already"
     return None
 
 

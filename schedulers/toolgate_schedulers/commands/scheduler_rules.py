@@ -18,10 +18,10 @@ from toolgate_bus.commands.terminal import new_table, print_json, print_text
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name that the scheduler runs under.")]
 SpecOption = Annotated[
     str | None,
-    typer.Option(metavar="NAME_OR_MODULE:ATTR", help="What runs under that name, where it is not the same."),
+    typer.Option(metavar="NAME_OR_MODULE:ATTR", help="Scheduler that runs under that name, if it differs."),
 ]
 StrictOption = Annotated[
-    bool, typer.Option("--strict", help="Refuse rules that do not go with the tools of living agents.")
+    bool, typer.Option("--strict", help="Refuse rules that do not fit the tools of living agents.")
 ]
 FileOption = Annotated[Path, typer.Option("--config", metavar="FILE", help="Its configuration, in YAML.")]
 
@@ -29,7 +29,7 @@ FileOption = Annotated[Path, typer.Option("--config", metavar="FILE", help="Its 
 def push(
     name: NameArgument,
     config: FileOption,
-    label: Annotated[str, typer.Option(help="What you call it: verdicts and lists name it.")] = "",
+    label: Annotated[str, typer.Option(help="Your label for it. Verdicts and lists name it.")] = "",
     spec: SpecOption = None,
     stage: Annotated[bool, typer.Option("--stage", help="Only store it, for a rollout.")] = False,
     strict: StrictOption = False,
@@ -104,7 +104,7 @@ def history(
 def diff(
     name: NameArgument,
     one: Annotated[str, typer.Argument(metavar="A", help="A label, or the beginning of a digest.")],
-    other: Annotated[str, typer.Argument(metavar="B", help="Another.")],
+    other: Annotated[str, typer.Argument(metavar="B", help="Another label or digest.")],
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
     keys: KeysOption = None,
@@ -131,7 +131,7 @@ def diff(
 def undo(
     name: NameArgument,
     to: Annotated[
-        str | None, typer.Option(metavar="LABEL", help="Which; `file` is each replica's own.")
+        str | None, typer.Option(metavar="LABEL", help="Which one; `file` is each replica's own.")
     ] = None,
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
@@ -161,24 +161,30 @@ def rollout(
         str | None, typer.Option(metavar="LABEL", help="The configuration that was pushed with --stage.")
     ] = None,
     shadow: Annotated[
-        str | None, typer.Option(metavar="TIME", help="So long it is only asked beside the old one.")
+        str | None, typer.Option(metavar="TIME", help="Time in which it is only asked beside the old one.")
     ] = None,
     share: Annotated[
         list[int] | None,
-        typer.Option(metavar="PERCENT", min=1, max=99, help="Of the sessions; may be repeated, growing."),
+        typer.Option(metavar="PERCENT", min=1, max=99, help="Share of the sessions; may be repeated."),
     ] = None,
     step: Annotated[
-        str, typer.Option(metavar="TIME", help="How long each share lasts; 0: until --advance.")
+        str, typer.Option(metavar="TIME", help="Duration of each share; 0: until --advance.")
     ] = "10m",
     undo_if: Annotated[
         str,
-        typer.Option(metavar="CONDITION", help="veto_rate, error_rate or disagreement: 'veto_rate > 2x'."),
+        typer.Option(
+            metavar="CONDITION",
+            help="Undo it on this: veto_rate, error_rate or disagreement, as in 'veto_rate > 2x'.",
+        ),
     ] = "",
     min_sample: Annotated[
-        int, typer.Option(min=1, max=1_000_000, help="Calls of which --undo-if is judged, and a stage ends.")
+        int,
+        typer.Option(
+            min=1, max=1_000_000, help="Minimum number of calls before --undo-if is judged and a stage ends."
+        ),
     ] = 20,
-    advance: Annotated[bool, typer.Option("--advance", help="Go on to the next stage now.")] = False,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Undo it: the old one rules on all.")] = False,
+    advance: Annotated[bool, typer.Option("--advance", help="Begin the next stage now.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Undo it: the old one rules again.")] = False,
     strict: StrictOption = False,
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
@@ -205,7 +211,7 @@ def rollout(
     from toolgate_schedulers.commands.scheduler_configs import ConfigDesk, at_desk, plan_rollout
 
     if sum((to is not None, advance, cancel)) != 1:
-        raise ConfigError("say one of --to LABEL, --advance, --cancel")
+        raise ConfigError("give one of --to LABEL, --advance, --cancel")
     if to is not None:
         planned = plan_rollout(shadow, share or (), step, undo_if, min_sample)
 
@@ -258,7 +264,7 @@ def status(
 
 def _show(told: dict[str, Any]) -> None:
     in_force = told["in_force"]
-    own = " (each replica's own: nothing that was pushed)" if in_force == "file" else ""
+    own = " (each replica's own file; no pushed configuration)" if in_force == "file" else ""
     print_text(f"{told['scheduler']}: {in_force} is in force{own}")
     if found := told.get("rollout"):
         lasts = f"{found['seconds']:.0f} of {found['of']:.0f} s" if found["of"] else "until --advance"
@@ -266,14 +272,14 @@ def _show(told: dict[str, Any]) -> None:
         print_text(
             f"  new: {found['asked']} calls, {found['vetoes']} denied, {found['errors']} failed; old: "
             f"{found['was_asked']}, {found['was_vetoes']}, {found['was_errors']}; "
-            f"{found['disagreed']} of {found['compared']} compared were otherwise"
+            f"{found['disagreed']} of {found['compared']} compared answers differ"
         )
     if found := told.get("last_rollout"):
         print_text(f"  the last rollout is {found['ending']}: {found['why']}")
     for one in told["replicas"]:
-        words = f"rules by {one['revision'] or 'what it does not tell'}"
+        words = f"rules by {one['revision'] or 'an unknown revision'}"
         words += f", tries {one['trial']}" if one.get("trial") else ""
-        words += "" if one["follows"] else "; does not follow what is pushed"
+        words += "" if one["follows"] else "; does not follow pushed configurations"
         words += f"; refused: {one['refused']}" if one.get("refused") else ""
         print_text(f"  {one['replica']} {words}")
 
@@ -301,7 +307,7 @@ def check(
     arguments that none of them has, values of another type, and conditions
     that can never hold or always hold.
 
-    Exit codes: 0 it is right, 2 it is wrong (with --strict also: it does not
+    Exit codes: 0 it is valid, 2 it is wrong (with --strict also: it does not
     fit living agents).
     """
     from toolgate_bus.errors import ConfigError
@@ -327,4 +333,4 @@ def check(
         print_json({**told, **compared.as_json()})
     else:
         compared.show()
-        console.print(escape(f"{config}: right, {digest_of(checked.text)[:12]}"), soft_wrap=True)
+        console.print(escape(f"{config}: valid, {digest_of(checked.text)[:12]}"), soft_wrap=True)

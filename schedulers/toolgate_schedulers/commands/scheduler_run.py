@@ -111,7 +111,7 @@ def divide(asked: RunOptions) -> list[SchedulerOptions]:
     for spec, label in zip(asked.specs, labels, strict=True):
         own, equals, what = spec.rpartition("=")
         if equals and not own:
-            raise ConfigError(f"{spec}: a name stands before =, for example treasury{spec}")
+            raise ConfigError(f"{spec}: write a name before =, for example treasury{spec}")
         more = {
             "name": own or asked.name,
             "priority": asked.priority,
@@ -124,7 +124,7 @@ def divide(asked: RunOptions) -> list[SchedulerOptions]:
 
 
 _ALONE: Final = {
-    "name": "--name: there are several schedulers: write {2}={1} in place of the one that it is for",
+    "name": "--name: there are several schedulers: write {2}={1} for the one that you mean",
     "priority": "--priority: there are several schedulers: set it in the configuration, or run {0} alone",
     "tools": "--tools: there are several schedulers: set them in the configuration, or run {0} alone",
 }
@@ -143,10 +143,10 @@ def _configs(given: Sequence[str], labels: Sequence[str]) -> dict[str, Path]:
             close = difflib.get_close_matches(label, labels, n=1) or [labels[0]]
             named = f"{close[0]}={file or one}"
             raise ConfigError(
-                f"--config {one}: say whose it is, one of {', '.join(labels)}: --config {named}"
+                f"--config {one}: name its scheduler ({', '.join(labels)}), for example --config {named}"
             )
         if label in files:
-            raise ConfigError(f"--config {one}: {label} has one already, {files[label]}; it takes one file")
+            raise ConfigError(f"--config {one}: {label} has a file already, {files[label]}; give one file")
         files[label] = Path(file)
     return files
 
@@ -199,7 +199,7 @@ def launch(
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join(THREAD_SECONDS)
             if thread.is_alive():
-                notice(f"left {thread.name} behind: it did not return")
+                notice(f"thread {thread.name} did not return: it is left behind")
                 sys.stdout.flush()
                 os._exit(0)
 
@@ -208,8 +208,8 @@ def _tell_what_ends(specs: Sequence[str]) -> None:
     """Warn if a scheduler keeps books on the embedded server, as they will not last."""
     if any(spec.rpartition("=")[2] in KEEP_BOOKS for spec in specs):
         notice(
-            "the embedded server keeps nothing: what is counted and spent is forgotten when the last command "
-            "on it ends. For budgets that last, name a server: --redis URL"
+            "the embedded server keeps nothing: counts and spending are forgotten when its last command "
+            "ends. For budgets that last, name a server: --redis URL"
         )
 
 
@@ -236,7 +236,7 @@ def _own_ports(first: int | None, address: str, replicas: int) -> list[dict[str,
     if first is None:
         return [{} for _ in range(replicas)]
     if first and first + replicas - 1 > MAX_PORT:
-        raise ConfigError(f"metrics port: {replicas} replicas from {first} on go beyond {MAX_PORT}")
+        raise ConfigError(f"metrics port: {replicas} replicas from {first} on need ports above {MAX_PORT}")
     ports = range(first, first + replicas) if first else [0] * replicas
     return [{METRICS_PORT: str(port), "TOOLGATE_METRICS_ADDRESS": address} for port in ports]
 

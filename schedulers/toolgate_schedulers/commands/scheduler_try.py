@@ -111,7 +111,7 @@ def show(tried: TriedCall, name: str, reasons: ReasonFinder) -> None:
     reason = reasons.find(tried)
     if reason is None:
         return
-    sight = {True: ", which saw all that it looks at", False: f", unseen: {reason.unseen}", None: ""}
+    sight = {True: ", which saw all arguments that it checks", False: f", unseen: {reason.unseen}", None: ""}
     place = f" ({reasons.where(reason)})" if reason.place else ""
     told = visible(f"{reason.rule}{place}{sight[reason.seen]}")
     console.print(f"  decided by {escape(told)}", soft_wrap=True)

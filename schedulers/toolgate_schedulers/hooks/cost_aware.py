@@ -68,7 +68,7 @@ class HookConfig(CostAwareConfig):
         if wide and self.redis is None:
             raise ValueError(
                 f"budgets: {wide[0].name}: level {wide[0].level} needs `redis`, as other sessions share it; "
-                "without, a budget is of level session"
+                "without it, give level session"
             )
         return self
 

@@ -86,7 +86,7 @@ def _named_once(groups: tuple[AlternativeGroup, ...]) -> tuple[AlternativeGroup,
             members = (group.tools if kind == "tool" else group.agents) or ()
             twice = sorted(seen.intersection(members))
             if twice:
-                raise ValueError(f"{twice[0]} stands in two groups: {kind}s may stand in one")
+                raise ValueError(f"{twice[0]} is in two groups: put each {kind} into one group only")
             seen.update(members)
     return groups
 

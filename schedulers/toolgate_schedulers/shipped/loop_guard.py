@@ -43,7 +43,7 @@ class SameCall(StrictModel):
     @model_validator(mode="after")
     def _possible(self) -> "SameCall":
         if self.within is not None and self.within <= self.times:
-            raise ValueError(f"within: must be more than times ({self.times}), or it never holds")
+            raise ValueError(f"within: must be more than times ({self.times}), or the limit never applies")
         return self
 
 
@@ -79,7 +79,7 @@ class LoopGuardConfig(StrictModel):
     def _says_something(self) -> "LoopGuardConfig":
         limits = [name for name in type(self).model_fields if name != "exempt"]
         if all(getattr(self, name) is None for name in limits):
-            raise ValueError(f"says nothing: give one or more of {', '.join(limits)}")
+            raise ValueError(f"sets no limit: give one or more of {', '.join(limits)}")
         return self
 
     @property
@@ -115,7 +115,7 @@ def rule_on(config: LoopGuardConfig, call: ToolSelecting, counts: CallCounts) ->
     repeated = _explain_repeat(config.same_call, call.tool_name, counts)
     if repeated is not None:
         return Deny(
-            reason=f"{repeated} Its result will be no other: stop repeating it. Answer with what you "
+            reason=f"{repeated} The result will be the same: stop repeating it. Answer with what you "
             "have, or do something else. (same_call)"
         )
     return Continue()
@@ -129,8 +129,8 @@ def too_deep(config: LoopGuardConfig, call: ToolSelecting) -> Deny | None:
         return None
     chain = f" ({' > '.join(call.lineage[-_SHOWN:])})" if call.lineage else ""
     return _no_agent(
-        f"Agents may work for each other {config.max_depth} deep, the first among them, and this one is "
-        f"number {depth}{chain} (max_depth)."
+        f"Agents may be nested {config.max_depth} deep, the first one included, and this one is at depth "
+        f"{depth}{chain} (max_depth)."
     )
 
 
@@ -143,7 +143,7 @@ def too_many(config: LoopGuardConfig, found: DelegationResult) -> Deny | None:
             f"This session has delegated {found.session} times; {config.max_width} are allowed (max_width)."
         )
     return _no_agent(
-        f"The agents of this task are {found.tree + 1} already; {config.max_agents} are allowed (max_agents)."
+        f"This task has {found.tree + 1} agents already; {config.max_agents} are allowed (max_agents)."
     )
 
 

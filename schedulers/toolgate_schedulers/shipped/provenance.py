@@ -70,7 +70,7 @@ class Sink(StrictModel):
     @model_validator(mode="after")
     def _says_something(self) -> "Sink":
         if not (self.to or self.words or self.links):
-            raise ValueError("says nothing: give to (arguments), words or links")
+            raise ValueError("checks nothing: give to (arguments), words or links")
         return self
 
 

@@ -194,7 +194,8 @@ def _by_whom(short: AppliedLimit, call: ToolSelecting) -> str:
             return "by all agents together"
         case label:
             name = label.removeprefix(_LABEL)
-            return f"for {name} {call.labels[name]}" if name in call.labels else f"where there is no {name}"
+            has = name in call.labels
+            return f"for {name} {call.labels[name]}" if has else f"for calls without label {name}"
 
 
 class RateLimit:

@@ -1,1 +1,1 @@
-"""Runs a scheduler: reads questions, decides, answers."""
+"""Code that runs a scheduler: it reads questions, decides, and answers."""

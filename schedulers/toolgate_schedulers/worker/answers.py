@@ -1,4 +1,4 @@
-"""What one scheduler answers, as items of the wire: checked, mended and signed where that must be."""
+"""Write one scheduler's answers as items of the wire: checked, repaired if needed, signed with a keyring."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -28,15 +28,15 @@ _log = get_logger("toolgate.worker")
 
 
 class AnswerWriter:
-    """Writes the answers of one scheduler, whatever its author's code gave."""
+    """Writes the answers of one scheduler, whatever its author's code returned."""
 
     def __init__(self, name: str, keyring: Keyring | None) -> None:
         self._name, self._keyring = name, keyring
         self.start = ""
-        """Which start of the replica answers, once it is on the roster: named in what is signed."""
+        """Id of the replica's current start on the roster. Signed answers name it."""
 
     def check(self, verdict: Any) -> Verdict | Failure:
-        """The verdict, or a failure for what is none; that is counted."""
+        """Return the verdict, or a failure if the answer is no verdict. Such an answer is counted."""
         if isinstance(verdict, _VERDICTS):
             return verdict
         metrics.count(metrics.SCHEDULER_ERRORS, self._name, "nonsense")
@@ -44,32 +44,32 @@ class AnswerWriter:
         return Failure(reason=f"it answered {type(verdict).__name__}, which is no verdict")
 
     def report_exception(self, call: ToolSelecting, error: BaseException) -> Failure:
-        """The failure of a question about which the author's code raised; it is counted and told."""
+        """Return a failure for a question on which the author's code raised. Count and log it."""
         metrics.count(metrics.SCHEDULER_ERRORS, self._name, "raised")
         _log.error("the scheduler raised", scheduler=self._name, decision=call.id, exc_info=error)
         return Failure(reason=f"it raised {type(error).__name__}")
 
     def report_withdrawal(self, decision: str, error: BaseException) -> None:
-        """The author's code raised as it was told that nobody waits any longer."""
+        """Count and log an error that the author's code raised when it was told of a withdrawal."""
         metrics.count(metrics.SCHEDULER_ERRORS, self._name, "raised")
         _log.error("the scheduler raised", scheduler=self._name, decision=decision, exc_info=error)
 
     def answer_elsewhere(self, phases: Sequence[Phase], question: packing.Item) -> Continue | Deny:
-        """What to say in a phase in which the scheduler does not rule."""
+        """Return the answer to a question in a phase in which the scheduler does not rule."""
         if "select" in phases or question.version > packing.VERSION:
             return codec.PLAIN_CONTINUE
         return Deny(
-            reason=f"{self._name} rules on calls as they are about to run, about which this agent does not "
-            "ask: it is older than the scheduler."
+            reason=f"{self._name} rules on calls just before they run, but this agent does not ask at that "
+            "point: its version of Toolgate is older than the scheduler's."
         )
 
     def item(self, asked: ReplyTo, verdict: Verdict | Failure, revision: str) -> bytes:
-        """A verdict on a question, in the question's version of the wire."""
+        """Return a verdict as an item, in the version of the wire in which its question came."""
         orchestrator, question = asked
         if type(verdict) is Continue and verdict.fence is not None and question.phase != _ADMIT:
-            verdict = verdict.model_copy(update={"fence": None})  # nothing is given before
+            verdict = verdict.model_copy(update={"fence": None})  # only the admit phase grants a slot
         named = revision if question.version > packing.VERSION else ""
-        # There is nothing in a plain one that could not be written.
+        # A plain verdict can always be written, so nothing in it is checked.
         start = self.start if self._keyring is not None and question.version > packing.VERSION else ""
         is_plain = codec.is_plain(verdict)
         body = codec.plain_body(named, start) if is_plain else self._encode(verdict, named, start)

@@ -1,9 +1,9 @@
-"""Follows what operators push for one scheduler: takes it up in this replica, leads a rollout in its turn.
+"""Follow what operators push for one scheduler: take it up in this replica, lead a rollout in its turn.
 
-A configuration that was pushed wins over the replica's own file, until `undo --to file`. Whatever cannot be
-taken up (broken, not signed, wrong, older than what was seen) is reported, and what was in force goes on. Off
-the path of decisions: one look a second. How a worker changes its scheduler is `worker`'s affair, what a
-rollout does next `rollout_rules`' and `config_record`'s.
+A pushed configuration wins over the replica's own file, until `undo --to file`. One that cannot be taken up
+(broken, not signed, wrong, older than one seen before) is reported, and what was in force stays in force. All
+this is off the path of decisions: the replica looks once a second. `worker` changes its scheduler;
+`rollout_rules` and `config_record` say what a rollout does next.
 """
 
 import asyncio
@@ -34,19 +34,21 @@ from toolgate_schedulers.worker.loading import authors_words
 from toolgate_schedulers.worker.trial import TrialTally
 
 POLL_S: Final = 1.0
+"""Seconds between two looks at the record of configurations."""
 REPORT_S: Final = 3.0
+"""Longest time between two reports of a replica, in seconds."""
 _DIGITS: Final = 12
-"""Of a digest, in what is told of it."""
+"""Number of characters of a digest in reports and messages."""
 LoadText = Callable[[bytes, Revision], Scheduler]
-"""Makes the scheduler by a text; raises ConfigError."""
+"""Makes a scheduler from a configuration's text. Raises ConfigError."""
 _log = get_logger("toolgate.worker")
 
 
 class PushedConfig(NamedTuple):
-    """What a starting replica found on the bus."""
+    """Configuration that a starting replica found on the bus."""
 
     scheduler: Scheduler | None = None
-    """By the configuration in force; None: by its own file."""
+    """Scheduler with the pushed configuration; None if its own file rules."""
     digest: str = ""
     number: int = 0
     refused: str = ""
@@ -56,17 +58,17 @@ class FollowedReplica(Protocol):
     """The replica that takes up what is pushed."""
 
     async def take(self, scheduler: Scheduler | None, name: str) -> None:
-        """Have it rule from now on, None: by the own file; raises what makes it impossible."""
+        """Let this scheduler rule from now on; None means that of the own file. Raises what prevents it."""
 
     async def try_beside(self, scheduler: Scheduler, rollout: str, share: int, tally: TrialTally) -> None:
-        """Have it on trial beside the one in force; raises what makes it impossible."""
+        """Put this scheduler on trial beside the one in force. Raises what prevents it."""
 
     async def end_trial(self) -> None:
-        """Have the one in force rule alone."""
+        """Let the scheduler in force rule alone."""
 
 
 async def find_pushed(store: ConfigStore, load_text: LoadText) -> PushedConfig:
-    """What is in force on the bus for a replica that starts; raises TransportError where the bus is away."""
+    """Return the configuration in force, for a starting replica. Raises TransportError if the bus is away."""
     try:
         record = (await store.read()).record
         if not record.active:
@@ -89,11 +91,11 @@ async def _load(store: ConfigStore, record: ConfigRecord, digest: str, load_text
     except ConfigError:
         raise
     except Exception as error:
-        raise ConfigError(f"it could not be made: {authors_words(error)}") from error
+        raise ConfigError(f"it could not be created: {authors_words(error)}") from error
 
 
 class ConfigFollower:
-    """One replica's eye on the configurations of its scheduler."""
+    """Follows, for one replica, the configurations of its scheduler on the bus."""
 
     def __init__(
         self,
@@ -118,7 +120,7 @@ class ConfigFollower:
         self._told_at = float("-inf")
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
+        """Look for changes once a second until cancelled."""
         while True:
             try:
                 await self.look()
@@ -126,17 +128,17 @@ class ConfigFollower:
                 _log.info("this user may not follow configurations on the bus", why=str(error))
                 return
             except TransportError:
-                pass  # the bus is away: what is in force goes on
+                pass  # the bus is away: what was in force stays in force
             except Exception:  # noqa: BLE001 - following must never end a replica that rules
                 _log.exception("configurations on the bus could not be followed", scheduler=self._name)
             await asyncio.sleep(POLL_S)
 
     async def look(self) -> None:
-        """Take up what has changed, say so, and lead where it is this replica's turn."""
+        """Take up what has changed, report it, and lead the rollout if it is this replica's turn."""
         try:
             read = await self._store.read()
             if read.record.number < self._number:
-                raise ConfigError("an older record of configurations was put back on the bus: push again")
+                raise ConfigError("the record of configurations on the bus is older than before: push again")
         except Refusal:
             raise
         except ConfigError as error:
@@ -171,7 +173,7 @@ class ConfigFollower:
             self.digest, self._refused, self._failed = record.active, "", None
 
     async def _report(self, revision: str) -> None:
-        """Say what this replica has, at once where that has changed."""
+        """Report what this replica rules by: at once after a change, else every `REPORT_S` seconds."""
         stage = self._trial[1] if self._trial else -1
         refuses = self._failed[0][:_DIGITS] if self._failed and self._refused else ""
         told = ReplicaReport(revision, self._trial_name, stage, self._refused, refuses)
@@ -226,7 +228,7 @@ class ConfigFollower:
             await self._store.count(self._counted.id, self._trial[1], self._tally.take())
 
     async def _judge(self, rollout: Rollout) -> None:
-        """End or advance the rollout where that is due."""
+        """End or advance the rollout if that is due."""
         now, reports = await self._store.now(), await self._store.reports()
         read = await self._store.read()
         found = stage_of(read.record, read.progress)
@@ -246,7 +248,7 @@ class ConfigFollower:
         def change(record: ConfigRecord, progress: Progress | None) -> Progress | None:
             there = stage_of(record, progress)
             if there is None or there[0] != at or record.rollout is None or record.rollout.id != rollout.id:
-                return None  # somebody else was faster
+                return None  # another replica was faster
             if why is not None:
                 return Progress(rollout.id, at, now, "undone", why)
             return advance(record, progress, now)
@@ -259,7 +261,7 @@ class ConfigFollower:
 def change_of(
     scheduler: str, record: ConfigRecord, progress: Progress, now: float, author: str = "toolgate"
 ) -> ConfigChange:
-    """What to tell of a rollout that has moved."""
+    """Return the notice about a rollout that has moved."""
     events: dict[str, ChangeEvent] = {"done": "rollout:done", "": "rollout:advanced"}
     to = record.rollout.to if record.rollout else record.active
     label = found.label if (found := record.config(to)) else ""

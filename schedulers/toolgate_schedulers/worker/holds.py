@@ -1,9 +1,9 @@
-"""Holds in the shared store: kept before they are acknowledged, answered by any replica.
+"""Keep holds in the shared store: stored before they are acknowledged, answered by any replica.
 
-A stored hold has the verdict stream it belongs to, the question and its digest, so that a replica
-that never saw the question can send (and sign) the final answer. The answer is written before the
-hold is deleted: a replica that dies in between leaves a hold that is answered once more, which does
-no harm, and never an answer that nobody hears. A short lease keeps two replicas from answering at once.
+A stored hold names its orchestrator and contains its question, so that a replica that never saw the question
+can send (and sign) the final answer. The answer is written before the hold is deleted. A replica
+that dies in between leaves a hold that is answered once more: that does no harm, and no answer is lost. A
+short lease keeps two replicas from answering at once.
 """
 
 import asyncio
@@ -24,30 +24,32 @@ from toolgate_bus.transport.redis.tasks import Backoff
 from toolgate_schedulers.author.scheduler import HeldQuestion
 
 SLACK_SECONDS: Final = 5.0
-"""A hold is kept a little longer than it lasts: the orchestrator alone says when it is over."""
+"""Seconds that a hold is stored longer than it lasts: the orchestrator alone says when it is over."""
 LEASE_SECONDS: Final = 2.0
+"""Seconds that one replica alone may answer a hold."""
 ANSWER_SECONDS: Final = 3.0
-"""So long `answer` tries: longer than the lease of a replica that died."""
+"""Seconds for which `answer` tries: longer than the lease of a replica that died."""
 FORGET_SECONDS: Final = 1.0
+"""Seconds for which deleting a hold is tried."""
 MIN_SECONDS: Final = 0.02
-"""The least time that one try is given."""
+"""Shortest time for one try, in seconds."""
 
 Result = TypeVar("Result")
 
 _LATEST_FIRST: Final = (packing.PHASE_NUMBERS["admit"], packing.AGAIN, 1, 0)
 KEEPING_SHARE: Final = 0.8
-"""Of the asker's patience; the rest is for the way back."""
+"""Share of the asker's patience in which a hold must be stored; the rest is for the way back."""
 
 
 class ReplyTo(NamedTuple):
-    """Where a question came from: all that an answer needs."""
+    """Address of an answer: the orchestrator that asked, and its question."""
 
     orchestrator: str
     item: packing.Item
 
 
 Send = Callable[[ReplyTo, Verdict | Failure], Awaitable[None]]
-"""Writes a verdict on a question, and returns when the bus has it; raises TransportError."""
+"""Writes a verdict on a question, and returns when the bus has it. Raises TransportError."""
 
 
 class StoredHolds:
@@ -57,28 +59,28 @@ class StoredHolds:
         self._store, self._prefix, self._send = store, hold_prefix(scheduler), send
 
     async def keep(self, asked: ReplyTo, hold: Hold, until: float = 0.0) -> None:
-        """Store a hold; only then may its question be acknowledged.
+        """Store a hold. Only after that may its question be acknowledged.
 
-        Tries until that time (`time.monotonic`), once at least; then raises ToolgateError, and the
-        hold may be there all the same: `forget` it.
+        Tries until `until` (`time.monotonic`), at least once, and then raises ToolgateError. The hold
+        may be stored all the same: `forget` it.
         """
         value = packing.pack([asked.orchestrator, *asked.item[:3]])
         key, seconds = self._key(asked.item.id, asked.item.phase), hold.seconds + SLACK_SECONDS
         await _again(lambda: self._store.put(key, value, seconds), until)
 
     async def keep_again(self, asked: ReplyTo, held_until: float | None, until: float) -> None:
-        """As `keep`, of what is held until then (`time.monotonic`): asked again, as the server forgot it."""
+        """Store a hold anew until `held_until` (`time.monotonic`), when the gate asks again."""
         if held_until is not None and (left := held_until - time.monotonic()) > 0:
-            # Without it the asker sees that it is missing still, and asks again.
+            # If this fails, the asker still sees no hold, and asks again.
             with contextlib.suppress(ToolgateError):
                 await self.keep(asked, Hold(seconds=left), until)
 
     async def forget(self, asked: ReplyTo) -> None:
-        """Nobody waits any longer; a store that is away forgets it when its time runs out."""
+        """Delete a hold for which nobody waits. A store that is away forgets it when its time runs out."""
         await self._forget(self._key(asked.item.id, asked.item.phase))
 
     async def open(self, decision_id: str | None = None) -> list[HeldQuestion]:
-        """As `Holds.open`."""
+        """Return the open holds, as `Holds.open` does."""
         if decision_id is None:
             keys = await self._store.keys(self._prefix)
         else:
@@ -97,16 +99,16 @@ class StoredHolds:
         return sorted(held, key=lambda one: (one.seconds_left, one.decision_id))
 
     async def is_kept(self, decision_id: str, phase: Phase, *, again: bool = False) -> bool:
-        """Whether this one waits right now."""
+        """Return whether this hold is stored right now."""
         place = f"{self._prefix}{decision_id}:{packing.NUMBERS[phase, again]}"
         return await self._store.get(place) is not None
 
     async def answer(
         self, decision_id: str, verdict: Verdict, phase: Phase | None = None, *, again: bool = False
     ) -> bool:
-        """Send the final answer; False if the hold is gone: answered, withdrawn or run out.
+        """Send the final answer. Return False if the hold is gone: answered, withdrawn or run out.
 
-        Raises TransportError where it may not have been sent: answer again.
+        Raises TransportError if the answer may not have been sent: answer again.
         """
         try:
             id_ = bytes.fromhex(decision_id)
@@ -117,7 +119,7 @@ class StoredHolds:
         return await self._give(keys, verdict, time.monotonic() + ANSWER_SECONDS)
 
     async def finish(self, asked: ReplyTo, verdict: Verdict | Failure, until: float) -> bool:
-        """`answer` by the replica that holds; tries until that time (`time.monotonic`)."""
+        """Answer as `answer` does, from the replica that holds. Tries until `until` (`time.monotonic`)."""
         return await self._give(
             [self._key(asked.item.id, asked.item.phase)], verdict, until, asked.item.version
         )
@@ -125,9 +127,10 @@ class StoredHolds:
     async def _give(
         self, keys: Sequence[str], verdict: Verdict | Failure, until: float, version: int = packing.VERSION
     ) -> bool:
-        """Answer the first of these holds that is there.
+        """Answer the first of these holds that is stored.
 
-        A stored hold does not say in which version it was asked: others answer in the first, which all read.
+        A stored hold does not tell the version of its question. Other replicas answer in version 1, which
+        every orchestrator reads.
         """
         mine = secrets.token_bytes(8)
 
@@ -163,7 +166,7 @@ class StoredHolds:
             await _again(lambda: self._store.delete(key), time.monotonic() + FORGET_SECONDS)
 
     def _decode(self, key: str, raw: bytes | None) -> ReplyTo | None:
-        """What is stored there; None where nothing is, or what belongs to another question."""
+        """Return the hold stored under `key`; None if there is none, or it belongs to another question."""
         asked = _decode_reply_to(raw)
         is_own = asked is not None and key == self._key(asked.item.id, asked.item.phase)
         return asked if is_own else None
@@ -173,18 +176,21 @@ class StoredHolds:
 
 
 def deny_unstored(scheduler: str) -> Deny:
-    """The answer where a hold cannot be stored: silence, of an optional scheduler, would let the call run."""
+    """Return the denial of a call whose hold cannot be stored.
+
+    If an optional scheduler stayed silent instead, the call would run.
+    """
     return Deny(
-        reason=f"{scheduler} must wait for an answer to this call, and cannot keep it at the moment; "
-        "try again later."
+        reason=f"{scheduler} must wait for an answer to this call, but cannot store the wait at the moment. "
+        "Try again later."
     )
 
 
 async def _again(act: Callable[[], Awaitable[Result]], until: float) -> Result:
-    """Act until the bus does it; after that time (`time.monotonic`) its last error is raised.
+    """Act until the bus has done it. After `until` (`time.monotonic`), raise its last error.
 
-    One try has at most half of the time that is left: a command that hangs leaves some for another,
-    by another connection. So `act` must do no harm when it is done twice.
+    One try takes at most half of the time that is left, so that after a command that hangs another try can
+    be made over another connection. So `act` must do no harm when it is done twice.
     """
     backoff = Backoff()
     while True:

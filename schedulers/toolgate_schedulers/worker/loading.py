@@ -1,6 +1,6 @@
 """Find a scheduler by entry point (`policy`) or `module:attribute`, and make it: class, config, options.
 
-Everything that can be wrong is found here, before the bus is joined, and said as a ConfigError.
+Everything that can be wrong is found here, before the bus is joined, and raised as a ConfigError.
 """
 
 import difflib
@@ -26,6 +26,7 @@ from toolgate_schedulers.author.scheduler import Scheduler
 from toolgate_schedulers.worker.suggestions import suggest_spec
 
 GROUP = "toolgate.schedulers"
+"""Entry point group of installed schedulers."""
 
 
 def load(
@@ -38,10 +39,10 @@ def load(
     config: Path | Document | None = None,
     revision: str | Revision | None = None,
 ) -> Scheduler:
-    """The scheduler that `spec` names, configured; options given here override what its author set.
+    """Return the scheduler that `spec` names, configured. Options given here override what its author set.
 
-    Its revision has this label, and a digest of all that was given, or is the one given. Raises ConfigError
-    that says what was looked for, and what there is instead.
+    Its revision is `revision`, or has that label and a digest of all that was given. Raises ConfigError,
+    which says what was looked for and what there is instead.
     """
     written = _attribute(spec) if ":" in spec else _entry(spec)
     document = read_document(config) if isinstance(config, Path) else config
@@ -61,10 +62,10 @@ def load(
 
 
 def make(written: Any, spec: str, config: Document | Mapping[str, Any] | BaseModel | None, where: str) -> Any:
-    """A class is made into an instance, with its config if it takes one; anything else stays as it is.
+    """Return an instance of a class, with its config if it takes one. Return anything else as it is.
 
-    `config` is a document or a mapping to be checked, an instance of the class's own model, or None;
-    `where` is what it came from. Raises ConfigError.
+    `config` is a document or a mapping to be checked, an instance of the class's own model, or None.
+    `where` names the source of it. Raises ConfigError.
     """
     model = getattr(written, "config_model", None) if inspect.isclass(written) else None
     if model is None:
@@ -90,12 +91,13 @@ def _call(written: Callable[..., Any], spec: str, *arguments: Any) -> Any:
     try:
         inspect.signature(written).bind(*arguments)
     except TypeError as error:
-        expected = "the configuration alone" if arguments else "nothing (set config_model to be given one)"
+        none = "no arguments (to be given the configuration, set config_model)"
+        expected = "one argument, the configuration" if arguments else none
         raise ConfigError(f"{spec}: its constructor must take {expected}: {error}") from None
     try:
         return written(*arguments)
     except Exception as error:
-        raise ConfigError(f"{spec} cannot be made: {authors_words(error)}") from error
+        raise ConfigError(f"{spec} cannot be created: {authors_words(error)}") from error
 
 
 def _entry(name: str) -> Any:
@@ -122,7 +124,7 @@ def _unknown(name: str, installed: list[str]) -> str:
     hint = f" Did you mean {close[0]}?" if close else ""
     return (
         f"no scheduler {name!r} is installed.{hint} Installed: {', '.join(installed) or 'none'}. "
-        "Your own is named as module:attribute, for example my_pkg.rules:route"
+        "Name your own scheduler as module:attribute, for example my_pkg.rules:route"
     )
 
 
@@ -174,7 +176,7 @@ def _no_attribute(module: ModuleType, path: str) -> str:
 
 
 def authors_words(error: BaseException) -> str:
-    """What went wrong in the author's own code, and where: the traceback without our part of it."""
+    """Return the error of the author's own code and where it was raised, without Toolgate's frames."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

@@ -1,7 +1,7 @@
-"""A replica of each of its schedulers as a process serves them: joined, ready, reloaded on SIGHUP, drained.
+"""Serve a replica of each scheduler in one process: join, say that it is ready, reload on SIGHUP, drain.
 
-A reload reads all configurations again, checks them, and hands the new schedulers to their workers. What is
-wrong is said, by field, and the old ones go on: nothing that a file holds ends a running replica.
+A reload reads all configurations again, checks them, and hands the new schedulers to their workers. If one is
+wrong, its errors are listed by field, and the old ones stay: no file can end a running replica.
 """
 
 import asyncio
@@ -40,27 +40,27 @@ from toolgate_schedulers.worker.worker import Worker
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """A scheduler that is known to be right, and how it is to be run."""
+    """A scheduler whose configuration was checked, and the options to run it with."""
 
     scheduler: Scheduler
     load: Callable[[], Scheduler] | None
-    """Reads its configuration again, where it has one; raises ConfigError that says what to mend."""
+    """Reads its configuration again; None if it has none. Raises ConfigError that says what to correct."""
     keyring: Keyring | None
     concurrency: int
     as_json: bool
     metrics: str | None = None
-    """Where its metrics are served, if they are."""
+    """URL at which its metrics are served; None if they are not."""
     load_text: LoadText | None = None
-    """Makes it by a configuration that was pushed; None: it follows none."""
+    """Makes the scheduler from a pushed configuration; None if it follows none."""
     load_own: Callable[[], Scheduler] | None = None
-    """Makes it by its own options and file again."""
+    """Makes the scheduler again from its own options and file."""
 
 
 _log = get_logger("toolgate.worker")
 
 
 class ReloadError(ConfigError):
-    """Configurations that cannot be taken; none of the process is."""
+    """Raised if a configuration is wrong; then this process takes none of them."""
 
     def __init__(self, wrong: Sequence[tuple[WorkerSpec, str]]) -> None:
         super().__init__("\n".join(why for _, why in wrong))
@@ -68,7 +68,7 @@ class ReloadError(ConfigError):
 
 
 class _Replica:
-    """One scheduler in this process, and what it works with."""
+    """One scheduler in this process, with its bus, worker and follower."""
 
     def __init__(
         self,
@@ -94,12 +94,12 @@ class _Replica:
         )
 
     def open_shared_state(self, *, shadow: bool = False) -> SharedState:
-        """What it shares, for one tenure; a shadow has books of its own."""
+        """Open the shared state for one tenure. A shadow has its own, apart from the live one."""
         settings, shadow = self._settings, shadow or self.job.scheduler.shadow
         return connect_shared_state(bus_url(settings), self.bus.commands, settings.namespace, shadow=shadow)
 
     async def start(self) -> Member:
-        """Join; raises ToolgateError that names the scheduler."""
+        """Join the bus. Raises ToolgateError that names the scheduler."""
         try:
             return await self.worker.start(self._prepare)
         except ConfigError:
@@ -113,12 +113,12 @@ class _Replica:
             raise ToolgateError(f"{self.job.scheduler.name} could not start: {said}") from error
 
     async def follow(self) -> None:
-        """Take up what is pushed, until cancelled."""
+        """Take up pushed configurations until cancelled."""
         if self.follower is not None:
             await self.follower.run()
 
     async def _prepare(self) -> None:
-        """Before the first question: have what a rollout gives a part of the sessions to."""
+        """Set up a rollout in progress before the first question, as some sessions may be on trial."""
         if self.job.load_text is None:
             return
         commands, space, name = self.bus.commands, self._settings.namespace, self.job.scheduler.name
@@ -133,7 +133,7 @@ class _Replica:
             _log.info("configurations on the bus could not be looked at", why=str(error))
 
     async def take(self, scheduler: Scheduler | None, name: str) -> None:
-        """Rule by what was pushed from now on, None: by the own file; raises what makes that impossible."""
+        """Rule by the pushed scheduler from now on, or by its own file if None. Raises what prevents it."""
         load = self.job.load_own
         if scheduler is None:
             scheduler = await anyio.to_thread.run_sync(load) if load else self.job.scheduler
@@ -141,23 +141,23 @@ class _Replica:
         _tell_taken(member, name, self.job.as_json)
 
     async def try_beside(self, scheduler: Scheduler, rollout: str, share: int, tally: TrialTally) -> None:
-        """Have a new one on trial."""
+        """Put a new scheduler on trial beside the one in force."""
         shadow = not share
         tried = replace(scheduler, shadow=True) if shadow else scheduler
         shared = self.open_shared_state(shadow=shadow)
         await self.worker.try_beside(tried, shared, rollout, share, tally)
 
     async def end_trial(self) -> None:
-        """Have the one in force rule alone."""
+        """Let the scheduler in force rule alone."""
         if self.worker.end_trial():
             await self.worker.announce()
 
     async def reload(self, scheduler: Scheduler) -> None:
-        """Have another scheduler decide, or say why not."""
+        """Let another scheduler decide, or report why it cannot."""
         if self.follower is not None and self.follower.digest:
             notice(
-                f"{scheduler.name}: its file was read and is right, but the configuration that was pushed "
-                f"stays in force: toolgate scheduler undo {scheduler.name} --to file"
+                f"{scheduler.name}: its file is valid, but the pushed configuration stays in force. "
+                f"To rule by the file: toolgate scheduler undo {scheduler.name} --to file"
             )
             return
         try:
@@ -171,7 +171,7 @@ class _Replica:
 
 
 async def serve(jobs: Sequence[WorkerSpec], settings: BusSettings) -> None:
-    """Run a replica of each until cancelled, or the terminal is gone; then finish what is in hand."""
+    """Run a replica of each job until cancelled or the terminal is gone; then finish what has begun."""
     with hangups() as asked:
         host, name = SchedulerHost(bus_url(settings), settings.namespace), name_replica()
         questions = QuestionCache() if len(jobs) > 1 else None
@@ -198,7 +198,7 @@ async def serve(jobs: Sequence[WorkerSpec], settings: BusSettings) -> None:
                 await _reload_when_asked(asked, replicas)
                 following.cancel_scope.cancel()
         except anyio.get_cancelled_exc_class():
-            pass  # being cancelled is how it is told to finish
+            pass  # cancelling is how `serve` is told to finish
         finally:
             await _close_shielded(lambda: asyncio.gather(*(one.worker.drain() for one in replicas)))
 
@@ -210,14 +210,14 @@ async def _find_pushed(job: WorkerSpec, host: SchedulerHost, settings: BusSettin
     try:
         return await find_pushed(store, job.load_text)
     except TransportError:
-        return PushedConfig()  # joining says what is wrong, in words of its own
+        return PushedConfig()  # joining reports what is wrong
 
 
 async def _reload_when_asked(asked: Hangups, replicas: Sequence[_Replica]) -> None:
     jobs = [one.job for one in replicas]
     async for _ in asked.each():
         try:
-            # In a thread: a long file takes its time to read, and what is being decided must be renewed.
+            # In a thread: a long file takes time to read, and leases of open questions must be renewed.
             schedulers = await anyio.to_thread.run_sync(read_again, jobs)
         except ReloadError as error:
             tell_all_refused(error)
@@ -228,7 +228,7 @@ async def _reload_when_asked(asked: Hangups, replicas: Sequence[_Replica]) -> No
 
 
 def read_again(jobs: Sequence[WorkerSpec]) -> list[Scheduler | None]:
-    """The schedulers by their configurations as they are now, None for who has none; raises ReloadError."""
+    """Read all configurations again. Return the schedulers, None for those without. Raises ReloadError."""
     found: list[Scheduler | None] = []
     wrong: list[tuple[WorkerSpec, str]] = []
     for job in jobs:
@@ -237,7 +237,7 @@ def read_again(jobs: Sequence[WorkerSpec]) -> list[Scheduler | None]:
         except ConfigError as error:
             wrong.append((job, str(error)))
         except Exception as error:  # noqa: BLE001 - the author's module: whatever it raises, the old one goes on
-            wrong.append((job, f"it could not be made: {authors_words(error)}"))
+            wrong.append((job, f"it could not be created: {authors_words(error)}"))
     if not wrong and all(job.load is None for job in jobs):
         wrong = [(jobs[0], "It was started without --config: there is nothing to read again")]
     if wrong:
@@ -250,17 +250,17 @@ async def _close_shielded(close: Callable[[], Any]) -> None:
         await close()
 
 
-# ---------------------------------------------------------------------- what it says
+# ---------------------------------------------------------------------- notices
 
 
 def tell_all_refused(error: ReloadError) -> None:
-    """Say of each wrong configuration that the old one stays, and why; the others stay as well."""
+    """Report each wrong configuration, and that its old one stays. The others stay as well."""
     for job, why in error.wrong:
         tell_refused(why, job)
 
 
 def tell_refused(why: str, job: WorkerSpec) -> None:
-    """Say that the old configuration stays, and why."""
+    """Report that the old configuration stays, and why."""
     if job.as_json:
         print_json({"event": "not_reloaded", "name": job.scheduler.name, "error": why})
     notice(f"{job.scheduler.name} was not reloaded, its old configuration stays. {why}")
@@ -285,7 +285,7 @@ def _tell_ready(member: Member, url: str, job: WorkerSpec, found: PushedConfig) 
     pushed = found.scheduler.revision.text if found.scheduler else ""
     if found.refused:
         notice(
-            f"{member.name}: the configuration on the bus was refused, its own file rules. {found.refused}"
+            f"{member.name}: the configuration on the bus was refused, so its own file rules. {found.refused}"
         )
     if job.as_json:
         fields = {"name": member.name, "replica": member.replica, "pid": member.pid, "redis": url}
@@ -305,5 +305,5 @@ def _what(member: Member) -> str:
 
 
 def notice(words: str) -> None:
-    """A line for people, on stderr."""
+    """Print a line for people on stderr."""
     err_console.print(escape_lines(words), soft_wrap=True)

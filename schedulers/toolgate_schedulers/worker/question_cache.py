@@ -1,8 +1,8 @@
-"""The questions that several schedulers of one process are asked, each decoded once.
+"""Decode each question once for all schedulers of one process.
 
-An orchestrator writes the same bytes into each inbox, and they are read together: what is kept is one such
-batch. An author's code is given a value of its own, to the last dict: what it does with its arguments, no
-other sees. The schedulers that come with Toolgate change nothing of a question, and share one.
+An orchestrator writes the same bytes into each inbox, and these are read together; the cache keeps one such
+batch. An author's code gets a value of its own, down to the last dict: no other scheduler sees what it does
+with its arguments. The schedulers that come with Toolgate change nothing in a question, and share one value.
 """
 
 from typing import Any, Final
@@ -16,12 +16,12 @@ from toolgate_schedulers.author.scheduler import Scheduler
 SHIPPED: Final = "toolgate_schedulers.shipped."
 _CONTAINERS: Final = frozenset((dict, list))
 _HEAD: Final = 32
-"""So many bytes of a frame tell its first decision: 128 random bits."""
+"""Number of first bytes of a frame that tell its first decision: 128 random bits."""
 _set: Final = object.__setattr__
 
 
 def changes_nothing(scheduler: Scheduler) -> bool:
-    """Whether it is known to leave questions as they are: it is one of ours, and nobody's subclass of it."""
+    """Return whether a scheduler is known to change no question: it is shipped, and no subclass of that."""
     decide = scheduler.decide
     owner = type(getattr(decide, "__self__", None))
     return owner.__module__.startswith(SHIPPED) and decide.__module__.startswith(SHIPPED)
@@ -35,12 +35,12 @@ class QuestionCache:
         self._questions: dict[bytes, tuple[packing.Item, ToolSelecting]] = {}
 
     def clear(self) -> None:
-        """Another batch begins; what is left of the one before is decoded again."""
+        """Forget the batch before, as another one begins. What is left of it is decoded again."""
         self._frames.clear()
         self._questions.clear()
 
     def items(self, frame: bytes) -> list[packing.Item | CodecError]:
-        """As `packing.items`; the list is everyone's."""
+        """Return the items of a frame, as `packing.items` does. All schedulers share the list."""
         head = frame[:_HEAD]
         known = self._frames.get(head)
         if known is None or known[0] != frame:
@@ -48,24 +48,24 @@ class QuestionCache:
         return known[1]
 
     def shared(self, item: packing.Item) -> ToolSelecting:
-        """As `codec.question`; the value is everyone's, and is not to be changed."""
+        """Return a question, as `codec.question` does. All schedulers share the value: do not change it."""
         known = self._questions.get(item.id)
         if known is None or not (known[0] is item or _is_same(known[0], item)):
             known = self._questions[item.id] = (item, codec.question(item))
         return known[1]
 
     def own(self, item: packing.Item) -> ToolSelecting:
-        """As `codec.question`; the value is the caller's own."""
+        """Return a question, as `codec.question` does. The value is the caller's own."""
         return _copy(self.shared(item))
 
 
 def _is_same(one: packing.Item, other: packing.Item) -> bool:
-    """Whether they ask the same; each may be signed for its own scheduler."""
+    """Return whether two items ask the same; each may be signed for its own scheduler."""
     return one.phase == other.phase and one.version == other.version and one.body == other.body
 
 
 def _copy(question: ToolSelecting) -> ToolSelecting:
-    """A value with containers of its own: a deep copy, in a tenth of the time of a general one."""
+    """Return a copy with containers of its own: a deep copy in a tenth of the time of a general one."""
     made = ToolSelecting.__new__(ToolSelecting)
     fields = question.__dict__.copy()
     for name in ("tool_input", "labels", "trace"):

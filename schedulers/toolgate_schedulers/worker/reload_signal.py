@@ -1,8 +1,8 @@
-"""SIGHUP: read the configuration again; or the terminal is gone, and it is time to finish.
+"""Handle SIGHUP: read the configuration again, or finish if the terminal is gone.
 
-A handler of ours takes the place of the default, which ends the process. The one exception is kept:
-where the process was started from a terminal and that has been closed, nobody would know of a
-scheduler that rules on. `nohup`, and processes without a terminal, have no such end.
+This handler replaces the default one, which ends the process. One exception is kept: if the process was
+started from a terminal that has been closed, it ends, as nobody would know of a scheduler that still rules.
+With `nohup`, and without a terminal, it never ends this way.
 """
 
 import asyncio
@@ -13,18 +13,18 @@ from contextlib import contextmanager
 
 
 class Hangups:
-    """The SIGHUPs of this process; several that come before one is taken count as one."""
+    """The SIGHUPs of this process. Several that come before one is handled count as one."""
 
     def __init__(self) -> None:
         self._came = asyncio.Event()
         self._has_terminal = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN and _terminal_is_there()
 
     def on_signal(self) -> None:
-        """One came."""
+        """Note that a SIGHUP came."""
         self._came.set()
 
     async def each(self) -> AsyncIterator[None]:
-        """Once for every SIGHUP that asks for a reload; ends when the terminal is gone."""
+        """Yield once for every SIGHUP that asks for a reload. End when the terminal is gone."""
         while True:
             await self._came.wait()
             self._came.clear()
@@ -35,7 +35,7 @@ class Hangups:
 
 @contextmanager
 def hangups() -> Iterator[Hangups]:
-    """Take SIGHUP from here on; the one who asks for this handles it until the process ends."""
+    """Handle SIGHUP inside the block. Afterwards the process ignores it until it ends."""
     taken = Hangups()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, taken.on_signal)
@@ -43,7 +43,7 @@ def hangups() -> Iterator[Hangups]:
         yield taken
     finally:
         loop.remove_signal_handler(signal.SIGHUP)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what comes while the process ends changes nothing
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a SIGHUP while the process ends changes nothing
 
 
 def _terminal_is_there() -> bool:

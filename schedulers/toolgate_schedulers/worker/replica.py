@@ -1,4 +1,4 @@
-"""What a replica says of itself on the roster, and its name there."""
+"""Describe a replica for the roster, and name it."""
 
 import os
 import secrets
@@ -13,18 +13,18 @@ from toolgate_bus.transport.ports import Member
 from toolgate_schedulers.author.scheduler import Scheduler
 
 KINDS: Final = ("question", "withdrawn")
-"""What comes into its inbox."""
+"""Kinds of messages that come into its inbox."""
 BUILD: Final = f"toolgate {version('toolgate-bus')}"
 
 
 def name_replica() -> str:
-    """A name that no other replica has: host, process, chance."""
+    """Return a name that no other replica has: host, process id, random digits."""
     letters = (letter if letter.isalnum() or letter in "-." else "-" for letter in socket.gethostname())
     return f"{''.join(letters)[:32] or 'host'}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
 def describe_replica(scheduler: Scheduler, replica: str) -> Member:
-    """A replica of this scheduler in this process."""
+    """Return the roster's entry for a replica of this scheduler in this process."""
     return Member(
         name=scheduler.name,
         replica=replica,

@@ -1,7 +1,7 @@
-"""What to write instead of a Python file's name: the `module:attribute` that it holds.
+"""Suggest the `module:attribute` to write instead of a Python file's name.
 
-`my.py`, `rules/my.py:route` and a bare `my` beside `my.py` are what people try first. The file is parsed,
-never run: bounded, and only read where the call is wrong already.
+People first try `my.py`, `rules/my.py:route`, or a bare `my` beside `my.py`. The file is parsed, never run.
+At most `MAX_BYTES` are read, and only after the call was found wrong.
 """
 
 import ast
@@ -15,7 +15,7 @@ PLACEHOLDER: Final = "ATTRIBUTE"
 
 
 def suggest_spec(written: str, here: Path) -> str | None:
-    """How a spec that names a file should be written; None where there is no such file below `here`."""
+    """Return how to write a spec that names a file; None if there is no such file below `here`."""
     name, _, attribute = written.partition(":")
     file = _file(name, here)
     if file is None:
@@ -30,7 +30,7 @@ def suggest_spec(written: str, here: Path) -> str | None:
 
 
 def _file(name: str, here: Path) -> Path | None:
-    """The Python file that a name may mean: `my.py`, `rules/my.py`, or `my`; None outside `here`."""
+    """Return the Python file that a name may mean: `my.py`, `rules/my.py`, or `my`; None outside `here`."""
     path = name if name.endswith(".py") else f"{name.replace('.', '/')}.py"
     for file in (here / path, here / "src" / path):
         try:
@@ -46,7 +46,7 @@ def _root(file: Path, here: Path) -> Path:
 
 
 def _schedulers(file: Path) -> Iterator[str]:
-    """What stands at the top of a file and looks like a scheduler."""
+    """Yield the names at the top of a file that look like schedulers."""
     try:
         with file.open("rb") as opened:
             tree = ast.parse(opened.read(MAX_BYTES))

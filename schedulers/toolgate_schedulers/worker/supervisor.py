@@ -1,10 +1,10 @@
-"""Several replicas of one scheduler: a process each, restarted when one crashes, ended together.
+"""Run several replicas of one scheduler: one process each, restarted if it crashes, ended together.
 
-A replica that ends by itself is started again, after a growing pause; one that ends because its
-call was wrong ends all. A replica also ends when its parent does, however that one died: on Linux it
-is told at once, and `survivor`, a small process beside them, kills it if it does not listen.
-A reload is found right once, here, and then passed on to each. What a replica does is none of this
-module's business: it runs a command.
+A replica that ends by itself is started again after a growing pause. One that ends because its options or
+its configuration are wrong ends all. A replica also ends when its parent does, in whatever way that died: on
+Linux it gets a signal at once, and `survivor`, a small process beside the replicas, kills one that does not
+react. A reload is checked once, here, and then passed on to each. This module knows nothing of what a replica
+does: it runs a command.
 """
 
 import ctypes
@@ -27,22 +27,25 @@ DIE_WITH_PARENT = "TOOLGATE_DIE_WITH_PARENT"
 """Environment variable: `1`, or the parent's process id, which closes the gap before it is read."""
 
 FIRST_PAUSE = 0.5
+"""Seconds to wait before the first restart."""
 MAX_PAUSE = 10.0
+"""Longest wait before a restart, in seconds."""
 STEADY = 5.0
 """Seconds after which a replica counts as having worked: its next pause is the first one again."""
 GRACE = 15.0
-"""Seconds to finish in after SIGTERM; a replica needs at most its drain time, five."""
+"""Seconds to finish in after SIGTERM. A replica needs at most its drain time, five seconds."""
 SURVIVE_S = 10.0
 """Seconds that replicas have to end in once their supervisor was killed."""
 WRONG_CALL = 2
+"""Exit code of a replica whose options or configuration are wrong."""
 _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
-    """If the environment says so: get SIGTERM when the parent ends. Linux only; elsewhere nothing.
+    """Get SIGTERM when the parent ends, if the environment asks for it. Linux only; elsewhere do nothing.
 
-    To be called in the main thread, and the parent must have been started from its main thread:
-    the signal comes with the end of the thread that started this process.
+    Call it in the main thread. The parent must have started this process from its main thread: the signal
+    comes with the end of the thread that started it.
     """
     asked = os.environ.get(DIE_WITH_PARENT, "")
     if not asked or not sys.platform.startswith("linux"):
@@ -54,17 +57,17 @@ def die_with_parent() -> None:
 
 
 def next_pause(lived: float, last: float | None) -> float:
-    """Seconds to wait before a restart, after a life of `lived` seconds and a pause of `last`."""
+    """Return the seconds to wait before a restart, after a life of `lived` seconds and a pause of `last`."""
     return FIRST_PAUSE if last is None or lived >= STEADY else min(MAX_PAUSE, last * 2)
 
 
 class Reloads(NamedTuple):
-    """When replicas are to read their configuration again, and what comes first."""
+    """Requests that replicas read their configuration again, and the check that comes first."""
 
     asked: AsyncIterator[None]
-    """Ends when all is to end."""
+    """Yields once for each request. Ends when all replicas are to end."""
     check: Callable[[], Any]
-    """Reads the configuration as a replica would; raises ConfigError, and then none is asked to."""
+    """Reads the configuration as a replica would. If it raises ConfigError, no replica is asked to reload."""
     refused: Callable[[ConfigError], None]
 
 
@@ -74,9 +77,9 @@ async def supervise(
     say: Callable[[str], None],
     reloads: Reloads,
 ) -> int:
-    """Keep a process of a command running in each of these environments; cancelled, end them and give 0.
+    """Keep one process of a command running in each environment. If cancelled, end them and return 0.
 
-    Gives 2 when a replica says that its call was wrong: restarting it would not help.
+    Return 2 if a replica says that its options or configuration are wrong: restarting it would not help.
     """
     wrong = False
     living = _ReplicaSet()
@@ -97,19 +100,19 @@ async def supervise(
             for number, env in enumerate(envs, 1):
                 group.start_soon(keep, number, env)
     except anyio.get_cancelled_exc_class():
-        return 0  # being cancelled is how it is told to finish
+        return 0  # cancelling is how it is told to finish
     return WRONG_CALL if wrong else 0
 
 
 class _ReplicaSet:
-    """The replicas that live, which the survivor is told of."""
+    """The living replicas, of which the survivor is told."""
 
     def __init__(self) -> None:
         self._processes: set[Process] = set()
         self._survivor: Process | None = None
 
     async def __aenter__(self) -> None:
-        # Isolated, and without site packages: it starts fast, and nothing in the user's way breaks it.
+        # Isolated and without site packages: it starts fast, and nothing in the user's environment breaks it.
         self._survivor = await anyio.open_process(
             [sys.executable, "-I", "-S", survivor.__file__, str(SURVIVE_S)],
             stdin=PIPE,
@@ -121,30 +124,30 @@ class _ReplicaSet:
     async def __aexit__(self, *_: object) -> None:
         with anyio.CancelScope(shield=True):
             if self._survivor is not None and self._survivor.stdin is not None:
-                await self._survivor.stdin.aclose()  # it has nobody left, and ends
+                await self._survivor.stdin.aclose()  # no replica is left, so it ends
                 await self._survivor.wait()
 
     def __iter__(self) -> Iterator[Process]:
         return iter(tuple(self._processes))
 
     async def add(self, process: Process) -> None:
-        """One was started."""
+        """Add a replica that was started."""
         self._processes.add(process)
         await self._tell(f"+{process.pid}\n")
 
     async def discard(self, process: Process) -> None:
-        """One has ended."""
+        """Remove a replica that has ended."""
         self._processes.discard(process)
         await self._tell(f"-{process.pid}\n")
 
     async def _tell(self, line: str) -> None:
         if self._survivor is not None and self._survivor.stdin is not None:
-            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # somebody killed it
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the survivor was killed
                 await self._survivor.stdin.send(line.encode())
 
 
 async def _pass_on(reloads: Reloads, living: _ReplicaSet) -> None:
-    """Check, then send SIGHUP to each living replica, for every reload that is asked for."""
+    """Check the configuration for each reload, then send SIGHUP to each living replica."""
     async for _ in reloads.asked:
         try:
             await anyio.to_thread.run_sync(reloads.check)
@@ -159,7 +162,7 @@ async def _pass_on(reloads: Reloads, living: _ReplicaSet) -> None:
 async def _keep(
     command: Sequence[str], env: Mapping[str, str], say: Callable[[str], None], living: _ReplicaSet
 ) -> bool:
-    """One replica, started again and again; True when its call is wrong."""
+    """Run one replica, restarting it after each end. Return True if its options are wrong."""
     pause: float | None = None
     while True:
         born = anyio.current_time()
@@ -174,8 +177,8 @@ async def _keep(
 
 
 async def _live(command: Sequence[str], env: Mapping[str, str], living: _ReplicaSet) -> int:
-    """One process from start to end; cancelled, it ends the process first."""
-    # A session of its own: Ctrl-C reaches the parent alone, which then asks once and waits.
+    """Run one process from start to end. If cancelled, end the process first."""
+    # A session of its own: Ctrl-C reaches the parent alone, which then asks each to end, and waits.
     process = await anyio.open_process(
         command,
         stdin=DEVNULL,

@@ -1,11 +1,11 @@
-"""Ends the replicas of a supervisor that was killed, also those that hang.
+"""End the replicas of a supervisor that was killed, also those that hang.
 
     supervisor ──stdin: `+PID`, `-PID` a line──▶ survivor
 
-However the supervisor dies, the kernel closes the pipe. Replicas get SIGTERM then (on Linux from the
-kernel already), and what is left after a while is killed: a replica that is stopped, or in an endless
-call of its author's C code, hears no other signal and runs no thread. This file is run as a script by
-an isolated interpreter: standard library only, and nothing of Toolgate.
+In whatever way the supervisor dies, the kernel closes the pipe. Replicas then get SIGTERM (on Linux already
+from the kernel), and those left after a while are killed: a replica that is stopped, or in an endless call of
+its author's C code, reacts to no other signal and runs no thread. An isolated interpreter runs this file as a
+script, so it uses the standard library only, and nothing of Toolgate.
 """
 
 import contextlib
@@ -18,13 +18,13 @@ _LOOK_S = 0.1
 
 
 class Replicas:
-    """The living replicas: each by a descriptor where the system has those, as ids are given again."""
+    """The living replicas, each held by a descriptor if the system has these, as process ids are reused."""
 
     def __init__(self) -> None:
         self._living: dict[int, int | None] = {}
 
     def take(self, line: bytes) -> None:
-        """Read one line of the supervisor's."""
+        """Read one line from the supervisor."""
         pid = int(line[1:])
         if line[:1] == b"+":
             with contextlib.suppress(ProcessLookupError):
@@ -33,7 +33,7 @@ class Replicas:
             os.close(handle)
 
     def send(self, sent: int) -> bool:
-        """Send a signal to all that live, 0 to look only; whether there are any."""
+        """Send a signal to all living replicas, or only look with 0. Return whether any is left."""
         for pid, handle in list(self._living.items()):
             try:
                 if handle is None:

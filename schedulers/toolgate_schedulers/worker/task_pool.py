@@ -1,8 +1,8 @@
-"""Tasks that take work from a queue: as many as the work needs, no more than allowed.
+"""Run tasks that take work from a queue: as many as the work needs, and no more than allowed.
 
-A task for every question would cost more than most questions. A lane does one after the other; as
-long as deciding does not wait for anything, one lane does them all in one go. A lane that begins one
-while more is queued wakes the next first, so that work which waits is done side by side.
+A task for every question would cost more than most questions. So a task, called lane, does one after the
+other. While deciding waits for nothing, one lane does all of them in one go. A lane that begins one while
+more are queued wakes the next lane first, so that work which waits is done side by side.
 """
 
 import asyncio
@@ -11,32 +11,32 @@ from contextvars import Context
 from typing import Final
 
 CONCURRENCY: Final = 64
-"""Questions that one process decides at a time, unless it is told otherwise."""
+"""Maximum number of questions that one process decides at a time, unless it is told otherwise."""
 
 
 class HeldLane:
-    """A lane that decides a question which may be withdrawn meanwhile."""
+    """A lane that decides a question which may be withdrawn."""
 
     __slots__ = ("is_over", "task", "turn", "until", "withdrawn")
 
     def __init__(self, task: asyncio.Task[None]) -> None:
         self.task = task
         self.until: float | None = None
-        """When its hold runs out, once it holds; seconds of a monotonic clock."""
+        """Time at which its hold runs out (`time.monotonic`); None before it holds."""
         self.is_over = False
-        """Whether its last answer is given, or being given: its hold is not stored any more."""
+        """True once its last answer is given, or being given: then its hold is not stored any more."""
         self.turn = asyncio.Lock()
-        """Of who stores its hold anew, or ends it."""
+        """Lock for storing its hold anew, or ending it."""
         self.withdrawn = False
 
     def withdraw(self) -> None:
-        """Nobody waits for this question any longer."""
+        """Cancel the lane, as nobody waits for its question any longer."""
         self.withdrawn = True
         self.task.cancel()
 
 
 class Lanes:
-    """Runs `work` (which tells whether there is more to do) in up to `limit` tasks."""
+    """Runs `work` in up to `limit` tasks. `work` returns whether there is more to do."""
 
     def __init__(self, limit: int, work: Callable[[], Awaitable[bool]]) -> None:
         self._limit, self._work = limit, work
@@ -44,10 +44,10 @@ class Lanes:
         self._idle: list[asyncio.Future[None]] = []
         self._lent = 0
         self._coming = False
-        """Whether a lane was woken that has not come to its work yet."""
+        """True if a lane was woken that has not begun its work yet."""
 
     def wake(self) -> None:
-        """There is work: see that a lane comes for it, unless one is on its way already."""
+        """See that a lane comes for new work, unless one is on its way already."""
         if self._coming:
             return
         if self._idle:
@@ -55,21 +55,21 @@ class Lanes:
             self._idle.pop().set_result(None)
         elif len(self._tasks) - self._lent < self._limit:
             self._coming = True
-            # In a context of its own: it decides whatever comes, not only for whoever woke it first.
+            # In a context of its own: it decides any question, not only that of the code that woke it.
             task = asyncio.get_running_loop().create_task(self._run(), context=Context())
             self._tasks.add(task)
             task.add_done_callback(self._on_task_done)
 
     def release_slot(self) -> None:
-        """This lane will wait for somebody, perhaps for long: another may work in its place."""
+        """Let another lane work in this one's place, as this one will wait, perhaps for long."""
         self._lent += 1
 
     def take_slot(self) -> None:
-        """It does not wait any longer."""
+        """Count this lane again, as it does not wait any longer."""
         self._lent -= 1
 
     async def close(self, seconds: float) -> None:
-        """Let what is in hand finish for so long, then cancel the rest."""
+        """Let work in hand finish for `seconds`, then cancel the rest."""
         idle, self._idle = self._idle, []
         for future in idle:
             future.cancel()

@@ -1,11 +1,12 @@
-"""Who rules in a replica: the scheduler in force, one on trial, and those that finish what they began.
+"""Keep the schedulers of a replica: the one in force, one on trial, and those that finish what they began.
 
     start ─▶ decisions, many at once ─▶ stop, when the last that began has ended
 
-A swap is in force for what begins after it; what has begun is finished by the one it began with. A trial lays
-a new scheduler beside the one in force, as a shadow or on a share of the sessions (`trial`), until it ends or
-the replica does. Each tenure has shared state of its own, closed with it, since two of them overlap. Which
-question is whose, and what the roster is told, is the worker's affair; when to reload, `process`'s.
+A swap takes effect for decisions that begin after it; a decision that has begun is finished by the scheduler
+that began it. A trial puts a new scheduler beside the one in force, as a shadow or on a share of the sessions
+(`trial`), until it ends or the replica does. Each tenure has shared state of its own, closed with it, since
+two of them overlap. The worker assigns questions to tenures and tells the roster; `process` says when to
+reload.
 """
 
 import asyncio
@@ -24,31 +25,31 @@ from toolgate_schedulers.worker.replica import describe_replica
 from toolgate_schedulers.worker.trial import RolloutTrial, TrialTally, beside, counted
 
 ruling: Final["ContextVar[Tenure | None]"] = ContextVar("toolgate_ruling", default=None)
-"""The tenure in which something was begun: what is answered is its word, also after a reload."""
+"""Tenure in which a task was begun: its answers belong to that tenure, also after a reload."""
 _log = get_logger("toolgate.worker")
 
 
 class Tenure:
-    """A scheduler, what it shares, and how many of its decisions are under way."""
+    """A scheduler, its shared state, and the number of its decisions under way."""
 
     __slots__ = ("_last", "is_retiring", "open", "revision", "rules_on_tools", "scheduler", "shared")
 
     def __init__(self, scheduler: Scheduler, shared: SharedState) -> None:
         self.scheduler, self.shared = scheduler, shared
         self.revision = scheduler.revision.text
-        """What its verdicts name."""
+        """Revision that its verdicts name."""
         self.rules_on_tools = "*" in scheduler.tools
-        """Whether it names every tool; requests to an LLM are none."""
+        """True if the scheduler names every tool. Requests to an LLM are no tools."""
         self.open = 0
-        """Decisions that have begun and not ended. The worker counts them, and calls `end` if it retires."""
+        """Number of decisions under way. The worker counts them, and calls `end` if the tenure retires."""
         self.is_retiring = False
-        """Whether it is to be stopped, and none may begin any more."""
+        """True if the scheduler is to be stopped: then no decision may begin any more."""
         self._last = asyncio.Event()
 
     async def start(self, holds: Holds, namespace: str, replica: str) -> None:
-        """Start the scheduler; raises what it raises, and what it shares is closed then."""
+        """Start the scheduler. Raises what it raises; its shared state is closed then."""
         own = self.scheduler
-        before = ruling.set(self)  # tasks of its own answer in its name
+        before = ruling.set(self)  # tasks that it starts answer in its name
         try:
             await own.start(SchedulerContext(self.shared, holds, namespace, replica, own.name, own.shadow))
         except BaseException:
@@ -58,18 +59,18 @@ class Tenure:
             ruling.reset(before)
 
     def rules_on(self, tool: str) -> bool:
-        """Whether it is one of the tools that the scheduler names."""
+        """Return whether this is one of the tools that the scheduler names."""
         return globs.either(self.scheduler.tools, tool)
 
     def end(self) -> None:
-        """A decision of one that is retiring came to its end, whichever it was."""
+        """Note that a decision of a retiring tenure has ended."""
         if not self.open:
             self._last.set()
 
     async def stop(self) -> None:
-        """Wait for the decisions that have begun, then stop the scheduler; what it raises is logged.
+        """Wait for the decisions that have begun, then stop the scheduler. What it raises is logged.
 
-        None may begin after this is called.
+        No decision may begin after this is called.
         """
         self.is_retiring = True
         if self.open:
@@ -82,7 +83,7 @@ class Tenure:
 
 
 class Tenures:
-    """Those of one replica."""
+    """The tenures of one replica."""
 
     __slots__ = ("_before_trial", "_place", "_retiring", "_tried", "current", "replica", "trial")
 
@@ -90,23 +91,23 @@ class Tenures:
         self.replica = replica
         self.current = Tenure(scheduler, shared)
         self.trial: RolloutTrial | None = None
-        """What rules on a share of the sessions."""
+        """Scheduler that rules on a share of the sessions; None without one."""
         self._tried: Tenure | None = None
         self._retiring: set[asyncio.Task[None]] = set()
 
     async def start(self, holds: Holds, namespace: str) -> None:
-        """Start the scheduler; raises what it raises."""
+        """Start the scheduler. Raises what it raises."""
         self._place = (holds, namespace, self.replica)
         await self.current.start(*self._place)
 
     async def swap(self, scheduler: Scheduler, shared: SharedState) -> None:
-        """As `Worker.swap`."""
+        """Let another scheduler decide, as `Worker.swap`."""
         old, new = self.current, Tenure(scheduler, shared)
         for field in ("name", "shadow"):
             was, now = getattr(old.scheduler, field), getattr(scheduler, field)
             if was != now:
                 await shared.aclose()
-                raise ConfigError(f"{field}: cannot change from {was} to {now} while it runs: start it anew")
+                raise ConfigError(f"{field}: cannot change from {was} to {now} while it runs: restart it")
         await new.start(*self._place)
         self.current = new
         self._retire(old)
@@ -114,11 +115,11 @@ class Tenures:
     async def try_beside(
         self, scheduler: Scheduler, shared: SharedState, rollout: str, share: int, tally: TrialTally
     ) -> None:
-        """As `Worker.try_beside`."""
+        """Put a scheduler on trial, as `Worker.try_beside`."""
         own, new = self.current, Tenure(scheduler, shared)
         if share and scheduler.phases != own.scheduler.phases:
             await shared.aclose()
-            raise ConfigError("it rules in other phases than the one in force: that cannot be on a share")
+            raise ConfigError("it rules in other phases than the one in force, so it cannot rule on a share")
         await new.start(*self._place)
         old, plain = own.scheduler, new.scheduler
         self.end_trial()
@@ -131,7 +132,7 @@ class Tenures:
         self._tried, self._before_trial = new, (own, old)
 
     def end_trial(self) -> bool:
-        """As `Worker.end_trial`."""
+        """End the trial, as `Worker.end_trial`."""
         tried, self.trial, self._tried = self._tried, None, None
         if tried is None:
             return False
@@ -141,13 +142,13 @@ class Tenures:
         return True
 
     def describe(self) -> Member:
-        """What the roster is told: on trial also the tools that the new one alone names."""
+        """Return the roster's entry; during a trial with the tools that the new scheduler alone names."""
         own, tried = self.current.scheduler, self._tried
         tools = own.tools if tried is None else tuple(dict.fromkeys((*own.tools, *tried.scheduler.tools)))
         return describe_replica(own if tools == own.tools else replace(own, tools=tools), self.replica)
 
     async def stop(self) -> None:
-        """Stop them all, each after the last of what it has begun."""
+        """Stop all tenures, each after the last decision that it began."""
         self.end_trial()
         await asyncio.gather(*self._retiring)
         await self.current.stop()

@@ -1,6 +1,6 @@
-"""The span of one verdict, a child of the decision's span in the orchestrator's process.
+"""Record a span for each verdict, a child of the decision's span in the orchestrator's process.
 
-The question carries the context. Names, ids and numbers only: the reason stays in the record.
+The question carries the trace context. A span has names, ids and numbers; the reason stays in the record.
 """
 
 from collections.abc import Iterator
@@ -21,9 +21,9 @@ _open: ContextVar[tracing.Span] = ContextVar("toolgate_verdict_span", default=tr
 
 @contextmanager
 def span_of_verdict(scheduler: Scheduler, question: ToolSelecting, replica: str) -> Iterator[None]:
-    """Around the deciding of one question; a hold that is waited for in place ends with its answer.
+    """Record a span while one question is decided. If it is held in place, the span ends with the answer.
 
-    Where this process records nothing, its log lines tell the trace all the same.
+    If this process records nothing, its log lines carry the trace all the same.
     """
     if not tracing.is_active():
         with about(trace=question.trace) if question.trace else nullcontext():
@@ -53,7 +53,7 @@ def span_of_verdict(scheduler: Scheduler, question: ToolSelecting, replica: str)
 
 @contextmanager
 def span_of_answer(scheduler: Scheduler, asked: ReplyTo, replica: str) -> Iterator[None]:
-    """Around the answer to a stored hold, which comes from elsewhere: a person, another replica."""
+    """Record a span for the answer to a stored hold, which a person or another replica gives."""
     question = _question(asked) if tracing.is_active() and _open.get() is tracing.NO_SPAN else None
     if question is None:
         yield
@@ -63,7 +63,7 @@ def span_of_answer(scheduler: Scheduler, asked: ReplyTo, replica: str) -> Iterat
 
 
 def tell(verdict: Verdict | Failure, priority: int) -> None:
-    """What was answered; `priority` is the scheduler's, for a verdict that names none."""
+    """Set the answer on the open span. `priority` is the scheduler's, for a verdict that names none."""
     span = _open.get()
     if span is tracing.NO_SPAN:
         return

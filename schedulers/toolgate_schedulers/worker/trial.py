@@ -1,8 +1,8 @@
-"""A new configuration on trial beside the one in force: as a shadow, or on a share of the sessions.
+"""Put a new configuration on trial beside the one in force: as a shadow, or on a share of the sessions.
 
-In the shadow's stage the old one rules, and the new one is asked about the same call afterwards, on state
-of shadows; only whether they agree is counted. On a share each root session has one of them. What either
-answers is counted here and taken by `take`; when a stage ends is not decided here.
+In the stage of the shadow the old scheduler rules. The new one is asked about the same call afterwards, on
+the state of shadows; only whether they agree is counted. On a share, each root session has one of them. The
+answers of both are counted here and read by `take`. When a stage ends is decided in `config_follower`.
 """
 
 import asyncio
@@ -23,20 +23,21 @@ if TYPE_CHECKING:
     from toolgate_schedulers.worker.tenures import Tenure
 
 MAX_COMPARISONS: Final = 64
-"""At a time in one replica; what comes beyond is not compared."""
+"""Maximum number of comparisons at a time in one replica. Further calls are not compared."""
 COMPARE_S: Final = 5.0
+"""Longest wait for the answer of a shadow, in seconds."""
 _VERDICTS: Final = (Continue, Deny, Modify, AskUser, Hold)
 
 
 class TrialTally:
-    """What was seen in a stage since it was last taken."""
+    """Counts of answers in a stage since they were last taken."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._comparing: set[asyncio.Task[None]] = set()
 
     def add(self, side: str, answer: Any) -> None:
-        """One answer; `side` is empty for the new one, `was_` for the old."""
+        """Count one answer; `side` is empty for the new scheduler, `was_` for the old."""
         self._counts[f"{side}asked"] += 1
         if isinstance(answer, Deny):
             self._counts[f"{side}vetoes"] += 1
@@ -44,7 +45,7 @@ class TrialTally:
             self._counts[f"{side}errors"] += 1
 
     def compare(self, shadow: Scheduler, call: ToolSelecting, answer: Any) -> None:
-        """Ask the new one as well, and count whether it agrees; nobody waits for it."""
+        """Ask the new scheduler as well, without waiting for it, and count whether it agrees."""
         if len(self._comparing) >= MAX_COMPARISONS:
             return
         task = asyncio.get_running_loop().create_task(self._compare(shadow, call, answer))
@@ -62,18 +63,18 @@ class TrialTally:
         self._counts["disagreed"] += not is_same_ruling(answer, other)
 
     def take(self) -> TrialCounts:
-        """What was seen since the last time."""
+        """Return the counts since the last time."""
         seen, self._counts = self._counts, Counter()
         return TrialCounts(**{name: seen[name] for name in TrialCounts._fields})
 
     def close(self) -> None:
-        """No comparison is waited for any longer."""
+        """Cancel all comparisons."""
         for task in self._comparing:
             task.cancel()
 
 
 class RolloutTrial:
-    """The new one, on this share of the sessions."""
+    """The new scheduler, on its share of the sessions."""
 
     __slots__ = ("_rollout", "_share", "tenure")
 
@@ -81,13 +82,13 @@ class RolloutTrial:
         self.tenure, self._rollout, self._share = tenure, rollout, share
 
     def pick(self, call: ToolSelecting, old: "Tenure") -> "Tenure":
-        """Whose call it is: of a tree of sessions all are the same one's."""
+        """Return the tenure that rules on this call: the same one for a whole tree of sessions."""
         session = call.root_session or call.session
         return self.tenure if in_share(self._rollout, session, self._share) else old
 
 
 def is_same_ruling(one: Any, other: Any) -> bool:
-    """Whether two answers would do the same to a call; reasons and priorities do not count."""
+    """Return whether two answers do the same to a call. Reasons and priorities do not count."""
     if type(one) is not type(other):
         return False
     if isinstance(one, Modify):
@@ -97,12 +98,15 @@ def is_same_ruling(one: Any, other: Any) -> bool:
 
 
 def counted(scheduler: Scheduler, tally: TrialTally, side: str) -> Scheduler:
-    """The same, with each first answer counted."""
+    """Return the same scheduler with each first answer counted."""
     return _watched(scheduler, lambda _, answer: tally.add(side, answer))
 
 
 def beside(old: Scheduler, shadow: Scheduler, tally: TrialTally) -> Scheduler:
-    """The old one, with the new one asked about the same calls, and those of tools that it alone names."""
+    """Return the old scheduler, which also asks the new one about each call.
+
+    It is asked about the tools of both. The old one continues on tools that the new one alone names.
+    """
 
     def see(call: ToolSelecting, answer: Any) -> None:
         tally.add("was_", answer)

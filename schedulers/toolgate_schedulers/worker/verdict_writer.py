@@ -1,8 +1,8 @@
-"""A verdict as bytes that its reader will take: never as anything weaker than what the author said.
+"""Write a verdict as bytes that its reader will take, and never one weaker than the author's.
 
-What cannot travel as it is (a lone surrogate out of the call's own arguments, more than 64 KiB, a field
-that no reader knows) travels with its words mended; what cannot travel even so, as the same verdict in
-words of ours. A replacement cannot be mended: one that no wire carries is a denial. Pure.
+Some verdicts cannot be sent as they are: a lone surrogate from the call's own arguments, more than 64 KiB, a
+field that no reader knows. Such a verdict is sent with its words repaired; if that does not help, as the same
+verdict in Toolgate's words. A replacement cannot be repaired: one that cannot be sent becomes a denial. Pure.
 """
 
 from collections.abc import Callable
@@ -14,23 +14,23 @@ from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failure, Hold,
 from toolgate_bus.protocol.names import MAX_REASON
 
 MAX_PROMPT: Final = 16_384
-"""Characters that are left of a prompt where the whole is too long."""
+"""Maximum number of characters of a prompt that is too long as a whole."""
 _LOST: Final = "(the scheduler's own words could not be sent)"
 
 
 class EncodedVerdict(NamedTuple):
-    """The body of a verdict, and what was wrong with the one that was given; None where nothing was."""
+    """Body of a verdict, and what was wrong with the author's verdict; None if nothing was."""
 
     verdict: Verdict | Failure
-    """What the body says."""
+    """Verdict that the body contains."""
     body: bytes
     trouble: str | None = None
 
 
 def write_verdict(verdict: Verdict | Failure, revision: str = "", start: str = "") -> EncodedVerdict:
-    """The body of a verdict, within the wire's bounds, whatever the author put into it.
+    """Return the body of a verdict within the wire's bounds, whatever the author put into it.
 
-    With a revision or a start it is of version 2.
+    With a revision or a start the body is of version 2.
     """
     if codec.is_plain(verdict):  # nearly every verdict
         return EncodedVerdict(verdict, codec.verdict_body(verdict, revision, start))
@@ -39,7 +39,7 @@ def write_verdict(verdict: Verdict | Failure, revision: str = "", start: str = "
         try:
             made = form(verdict)
             body = codec.verdict_body(made, revision, start)
-            # As its reader will: what cannot be read would count as silence.
+            # Decode it as the reader will: a verdict that cannot be read would count as silence.
             codec.decode_verdict(body, packing.NEWEST if revision or start else packing.VERSION)
         except Exception as error:  # noqa: BLE001 - whatever an author may have put into it
             trouble = trouble or (str(error) if isinstance(error, CodecError) else type(error).__name__)
@@ -56,7 +56,7 @@ def _short(verdict: Verdict | Failure) -> Verdict | Failure:
 
 
 def _repair(verdict: Verdict | Failure) -> Verdict | Failure:
-    """With question marks for what cannot be encoded, and without what is too much."""
+    """Return the verdict with question marks for what cannot be encoded, and its texts cut to size."""
     reason = None if verdict.reason is None else packing.make_readable(verdict.reason)
     changes: dict[str, object] = {"reason": reason}
     if isinstance(verdict, AskUser):
@@ -66,7 +66,7 @@ def _repair(verdict: Verdict | Failure) -> Verdict | Failure:
 
 
 def _ours(verdict: Verdict | Failure) -> Verdict | Failure:
-    """The same verdict with nothing in it that the author gave, but for what bounds it."""
+    """Return the same verdict without the author's words; only its time limit is kept."""
     return next(make(verdict) for kind, make in _OURS.items() if isinstance(verdict, kind))
 
 
@@ -84,8 +84,8 @@ def _clamp_seconds(seconds: object) -> float:
 _OURS: Final[dict[type, Callable[..., Verdict | Failure]]] = {
     Deny: lambda _: Deny(reason=f"This call was denied. {_LOST}"),
     Modify: lambda _: Deny(
-        reason="A scheduler would have replaced this call, and its replacement is too large to be sent, or "
-        "cannot be; so the call was denied."
+        reason="A scheduler wanted to replace this call, but its replacement is too large or cannot be sent. "
+        "So the call was denied."
     ),
     AskUser: _strip_ask,
     Hold: lambda verdict: Hold(seconds=_clamp_seconds(getattr(verdict, "seconds", None))),

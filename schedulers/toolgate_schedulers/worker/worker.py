@@ -1,12 +1,12 @@
-"""Read, decide, answer, acknowledge: one replica of a scheduler at work.
+"""Run one replica of a scheduler: read questions, decide, answer, acknowledge.
 
-Questions come in frames; each is decided in a lane (`task_pool`), at most `concurrency` at once, and
-answered in order of completion. An entry is acknowledged with its last answer. What is being
-decided is renewed (the bus does it), what has expired is acknowledged and counted, what killed
-several replicas is dropped. A scheduler that raises or answers nonsense is counted; the asker is
-told that it failed, so that nobody waits for it. `swap` changes the scheduler while questions come:
-each is decided by the one in whose tenure it began. Not here: Redis
-(`toolgate_bus.transport.redis.answering.scheduler`), loading (`loading`), what to answer (the author).
+Questions come in frames. Each is decided in a lane (`task_pool`), at most `concurrency` at once, and answered
+in order of completion. An entry is acknowledged with its last answer. The bus renews entries that are being
+decided. An entry that has expired is acknowledged and counted; one that killed several replicas is dropped.
+A scheduler that raises or answers nonsense is counted, and the asker is told that it failed, so that nobody
+waits for it. `swap` changes the scheduler while questions come: each question is decided by the scheduler in
+whose tenure it began. Other modules do the rest: Redis
+(`toolgate_bus.transport.redis.answering.scheduler`), loading (`loading`), and what to answer (the author).
 """
 
 import asyncio
@@ -43,17 +43,21 @@ from toolgate_schedulers.worker.trial import TrialTally
 __all__ = ["CONCURRENCY", "Worker"]
 
 POISON_DELIVERIES: Final = 3
+"""Deliveries of an entry after which it is dropped, as it seems to kill replicas."""
 DRAIN_SECONDS: Final = 5.0
+"""Longest time to finish what has begun at the end, in seconds."""
 LEAVE_SECONDS: Final = 0.05
+"""Seconds in which questions still come in after a replica has left the roster."""
 NOTICE_SECONDS: Final = 2.0
-"""Heartbeats of an orchestrator come every half second; one that is busy is not waited for longer."""
+"""Longest wait until orchestrators see a new replica, in seconds. Heartbeats come every half second."""
 WITHDRAWN: Final = "tool:withdrawn"
+"""Event of a message that withdraws a question."""
 _log = get_logger("toolgate.worker")
 
 
 @dataclass(slots=True, eq=False)
 class InboxEntry:
-    """One delivered entry and how many of its questions are still open."""
+    """One delivered entry, and the number of its questions that are still open."""
 
     id: str
     open: int
@@ -64,15 +68,15 @@ class Job:
     """One question on its way through a lane."""
 
     entry: InboxEntry | None
-    """None once it is held: then it does not keep the entry from being acknowledged."""
+    """Entry of the question; None once it is held, as it may be acknowledged then."""
     orchestrator: str
     item: packing.Item
     written: float
-    """When the question was written, on this process's monotonic clock."""
+    """Time at which the question was written, on this process's monotonic clock."""
 
     @property
     def asked(self) -> ReplyTo:
-        """Where it came from."""
+        """Address for the answer."""
         return ReplyTo(self.orchestrator, self.item)
 
 
@@ -91,12 +95,15 @@ class Worker:
         replica: str | None = None,
         questions: QuestionCache | None = None,
     ) -> None:
-        """`shared` is closed when the scheduler has stopped; `questions` are those of all in this process."""
+        """Create a worker.
+
+        `shared` is closed when the scheduler has stopped. `questions` is the cache of this process's workers.
+        """
         self._name, self._bus, self._keyring = scheduler.name, bus, keyring
         self._answers = AnswerWriter(scheduler.name, keyring)
         self._namespace = namespace
         self._concurrency = concurrency
-        """Questions that may be here at a time; 0 once the end has begun."""
+        """Maximum number of open questions; 0 once the end has begun."""
         self.replica = replica or name_replica()
         self._tenures = Tenures(scheduler, shared, self.replica)
         self._joined = False
@@ -113,18 +120,18 @@ class Worker:
         self._working: dict[tuple[bytes, int], HeldLane] = {}
         self._errands: set[asyncio.Task[None]] = set()
         self._deciding = 0
-        """Lanes that decide; one that only waits for somebody is not counted."""
+        """Number of lanes that decide; a lane that only waits is not counted."""
         self._wanted = 0
-        """Entries for which the bus was last asked."""
+        """Number of entries that the bus was last asked for."""
         self._is_traced = False
         self._plain_labels = (scheduler.name, codec.PLAIN_CONTINUE.action)
         self._answered = 0
         self._late = 0
 
     async def start(self, prepare: Callable[[], Awaitable[None]] | None = None) -> Member:
-        """Start the scheduler, prepare, then join group and roster; gives what the roster says of us.
+        """Start the scheduler, prepare, then join group and roster. Return its entry on the roster.
 
-        When it returns, every orchestrator that is awake asks us from its next call on.
+        When it returns, every orchestrator that is awake asks this replica from its next call on.
         """
         self._loop = asyncio.get_running_loop()
         await self._tenures.start(self._holds, self._namespace)
@@ -140,11 +147,11 @@ class Worker:
         return member
 
     async def swap(self, scheduler: Scheduler, shared: SharedState) -> Member:
-        """Have another scheduler decide all questions that begin from now on; none is lost.
+        """Let another scheduler decide all questions that begin from now on. None is lost.
 
-        Those that have begun are finished by the one they began with; it is stopped after the last of
-        them. Name and shadow must be the same: raises ConfigError. Where the new one cannot start,
-        what it raised is raised, and all stays as it was.
+        Questions that have begun are finished by the scheduler that began them; it is stopped after the last
+        of them. Raises ConfigError if name or shadow differ. If the new scheduler cannot start, what it
+        raised is raised, and nothing changes.
         """
         await self._tenures.swap(scheduler, shared)
         return self._name_start(await self._bus.announce(describe_replica(scheduler, self.replica)))
@@ -152,24 +159,24 @@ class Worker:
     async def try_beside(
         self, scheduler: Scheduler, shared: SharedState, rollout: str, share: int, tally: TrialTally
     ) -> None:
-        """Have a new one asked beside the one in force (share 0), or rule on a share of the sessions.
+        """Ask a new scheduler beside the one in force (share 0), or let it rule on a share of the sessions.
 
-        Where it cannot start, what it raised is raised, and all stays as it was.
+        If it cannot start, what it raised is raised, and nothing changes.
         """
         await self._tenures.try_beside(scheduler, shared, rollout, share, tally)
         if self._joined:
             await self.announce()
 
     def end_trial(self) -> bool:
-        """The one in force rules alone again; what the new one began it finishes. Whether there was one."""
+        """End a trial; the new scheduler finishes what it began. Return whether there was one."""
         return self._tenures.end_trial()
 
     async def announce(self) -> Member:
-        """Say on the roster by what this replica rules."""
+        """Report on the roster by what this replica rules."""
         return self._name_start(await self._bus.announce(self._tenures.describe()))
 
     def _name_start(self, member: Member) -> Member:
-        """Have answers name the start that the roster tells from now on."""
+        """Have answers name the start that is on the roster from now on."""
         self._answers.start = member.start
         return member
 
@@ -183,9 +190,9 @@ class Worker:
                 await self.drain()
 
     async def drain(self) -> None:
-        """Leave the roster, finish what is in hand (at most 5 s), give back the rest, stop."""
+        """Leave the roster, finish what has begun (at most 5 s), give back the rest, stop."""
         await self._bus.leave()
-        await anyio.sleep(LEAVE_SECONDS)  # what was asked before the orchestrators knew still comes in
+        await anyio.sleep(LEAVE_SECONDS)  # questions asked before the orchestrators knew still come in
         self._concurrency = 0
         self._want()
         await self._lanes.close(DRAIN_SECONDS)
@@ -195,14 +202,14 @@ class Worker:
         await self._bus.aclose()
 
     async def abandon(self) -> None:
-        """End as a killed process does: nothing is finished, nothing stopped. For tests."""
+        """End as a killed process does: finish nothing and stop nothing. For tests."""
         self._concurrency = 0
         await self._lanes.close(0)
 
     # ------------------------------------------------------------------ what the bus calls
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        """New or taken-over entries."""
+        """Take new or taken-over entries from the bus."""
         now, queue, held = time.monotonic(), self._queue, []
         for delivery in deliveries:
             if delivery.times > POISON_DELIVERIES:
@@ -225,7 +232,7 @@ class Worker:
             self._lanes.wake()
 
     def _items(self, delivery: Delivery) -> list[packing.Item]:
-        """What could be read and is genuine; the rest is counted."""
+        """Return the items that could be read and are genuine. Count the rest."""
         found: Sequence[packing.Item | CodecError]
         try:
             found = self._read_items(delivery.frame)
@@ -247,7 +254,7 @@ class Worker:
         return check(delivery.orchestrator, self._name, item.signature_input, item.mac, item.version)
 
     def _tell_scheme(self, item: packing.Item) -> None:
-        """Say once that agents of another release ask: nothing else tells whoever runs the fleet."""
+        """Log once that agents of another release ask: nothing else tells the operators of the fleet."""
         if not self._is_scheme_told and names_other_scheme(item.mac):
             self._is_scheme_told = True
             _log.error(
@@ -280,12 +287,12 @@ class Worker:
     # ------------------------------------------------------------------ deciding
 
     def _want(self) -> None:
-        """Ask for as many more as could be decided at once, beside those that are here."""
+        """Ask for as many more entries as could be decided at once, beside those that are here."""
         self._wanted = max(0, self._concurrency - self._deciding - len(self._queue))
         self._bus.want(self._wanted)
 
     async def _work(self) -> bool:
-        """Decide what is queued in this lane, one question after the other; whether there is more by then."""
+        """Decide what is queued in this lane, one question after the other. Return whether more is queued."""
         queue, tenures = self._queue, self._tenures
         if not queue:
             return False
@@ -311,7 +318,7 @@ class Worker:
                     else:
                         tool = call.tool_name
                         if not (ruler.rules_on_tools and tool[:4] != LLM) and not ruler.rules_on(tool):
-                            # Asked by one who does not know its tools yet.
+                            # The asker does not know the scheduler's tools yet.
                             self._send(ruler, job, codec.PLAIN_CONTINUE)
                         elif call.phase not in (phases := ruler.scheduler.phases):
                             self._send(ruler, job, self._answers.answer_elsewhere(phases, job.item))
@@ -351,7 +358,7 @@ class Worker:
         return bool(queue)
 
     async def _decide(self, tenure: Tenure, job: Job, call: ToolSelecting) -> None:
-        """One question, one verdict; a Hold is stored first, and answered some other time."""
+        """Give one verdict on one question. A Hold is stored first, and answered later."""
         verdict: Verdict | Failure
         try:
             answer = await cast("Awaitable[Any]", tenure.scheduler.decide(call))
@@ -360,7 +367,7 @@ class Worker:
         except asyncio.CancelledError as error:
             if is_cancel_requested():
                 raise
-            # something of the author's was cancelled, not this lane
+            # The author's code cancelled something of its own, not this lane.
             verdict = self._answers.report_exception(call, error)
         else:
             if self._send_plain(tenure, job, answer):
@@ -371,10 +378,10 @@ class Worker:
         self._send(tenure, job, verdict)
 
     async def _decide_streaming(self, tenure: Tenure, job: Job, call: ToolSelecting) -> None:
-        """A scheduler that holds and then answers: it may be withdrawn while it thinks."""
+        """Ask a scheduler that holds and then answers. Its question may be withdrawn while it thinks."""
         key = (job.item.id, job.item.phase)
         if (held := self._working.get(key)) is not None:
-            async with held.turn:  # its answer waits for that, as it is given to a stored hold alone
+            async with held.turn:  # its final answer goes to a stored hold alone, so it waits for this
                 if not held.is_over:
                     await self._holds.keep_again(job.asked, held.until, _last_time(job, call))
             return
@@ -391,12 +398,12 @@ class Worker:
                         await self._conclude(tenure, job, verdict, lane)
                         break
                     if (entry := job.entry) is not None:
-                        job.entry = None  # it is stored: another may take it up from there
+                        job.entry = None  # the hold is stored: another replica may take it up from there
                         entry.open -= 1
                         if not entry.open:
                             self._bus.acknowledge(entry.id)
                     if until is None:
-                        self._deciding -= 1  # it waits for somebody: another may be decided meanwhile
+                        self._deciding -= 1  # it only waits: another question may be decided meanwhile
                         self._lanes.release_slot()
                         self._want()
                     until = lane.until = time.monotonic() + verdict.seconds
@@ -419,14 +426,14 @@ class Worker:
     async def _keep(
         self, job: Job, call: ToolSelecting, hold: Hold, until: float | None = None
     ) -> Hold | Deny:
-        """The hold, once it is stored; a denial where it cannot be in time."""
+        """Return the hold once it is stored, or a denial if it is not stored in time."""
         try:
             await self._holds.keep(job.asked, hold, until or _last_time(job, call))
         except ToolgateError as error:
             metrics.count(metrics.SCHEDULER_ERRORS, self._name, "store")
             _log.error("a hold could not be kept: denied", scheduler=self._name, error=str(error))
             if until is None:
-                self._errand(self._holds.forget(job.asked))  # perhaps it was kept after all
+                self._errand(self._holds.forget(job.asked))  # perhaps it was stored after all
             return deny_unstored(self._name)
         metrics.count(metrics.HOLDS, self._name)
         return hold
@@ -450,7 +457,7 @@ class Worker:
         errand.add_done_callback(self._errands.discard)
 
     def _send_plain(self, tenure: Tenure, job: Job, answer: Any) -> bool:
-        """Send a plain continue, as nearly every answer is, in short; False where there is more to do."""
+        """Send a plain continue, as most answers are, by a short way. Return False for any other answer."""
         if self._keyring is not None or self._is_traced or not codec.is_plain(answer):
             return False
         question = job.item
@@ -483,5 +490,5 @@ class Worker:
 
 
 def _last_time(job: Job, call: ToolSelecting) -> float:
-    """When a hold must be stored by (`time.monotonic`), so that it, or a denial, is heard in time."""
+    """Return the time (`time.monotonic`) by which a hold must be stored for an answer in time."""
     return job.written + call.ttl_ms / 1000 * KEEPING_SHARE

@@ -108,7 +108,7 @@ async def test_where_always_may_not_be_it_is_refused_and_the_call_still_waits(ga
     ]
     waiting = await people.waiting(3)
     ids = {one["tool_name"]: one["id"] for one in waiting}
-    words = {"refund": "wants a person for each call", "file_read": "names no session"}
+    words = {"refund": "requires a person for each call", "file_read": "names no session"}
     for tool, why in words.items():
         no = await people("approve", ids[tool], "--always")
         assert no.code == 1
@@ -138,8 +138,8 @@ async def test_a_correction_that_cannot_be_right_is_refused(gate, people):
         (("--arguments", "{"), "is not JSON"),
         (("--arguments", "@nowhere.json"), "nowhere.json cannot be read"),
         (("--tool", "rocket"), "the agent has no rocket"),
-        (("--tool", "file_read"), "placeholders stand only for the same tool"),
-        (("--arguments", '{"token": "⟦toolgate:redacted:0⟧"}'), "not one of this call"),
+        (("--tool", "file_read"), "placeholders are valid for the same tool only"),
+        (("--arguments", '{"token": "⟦toolgate:redacted:0⟧"}'), "not from this call"),
         ((), "there is no terminal"),
     ]
     task = deciding(gate, "file_write", {"token": "s3cret"})
@@ -251,7 +251,7 @@ async def test_schedulers_of_other_names_and_shadows_do_not_answer_for_each_othe
         assert sorted(one["scheduler"] for one in waiting) == sorted(names)
         assert waiting[0]["id"] != waiting[1]["id"]
         first = await people("approve", waiting[0]["id"])
-        assert (first.code, "Others have still to rule" in first.out) == (0, True)
+        assert (first.code, "Other schedulers have still to rule" in first.out) == (0, True)
         assert not task.done()
         assert (await people("approve", waiting[1]["id"])).code == 0
         assert (await ended(task)).outcome == "continue"

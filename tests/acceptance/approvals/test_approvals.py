@@ -192,9 +192,9 @@ async def test_kill_9_while_a_call_is_held_loses_neither_the_call_nor_the_answer
         assert (await people.waiting()) != []
         done = await people("approve", one["id"], "--wait", 0.2)
         assert done.code == 0
-        assert done.out.startswith("Kept: approved by")
+        assert done.out.startswith("Stored: approved by")
         second = await people("deny", one["id"])
-        assert (second.code, "already: that counts, not this" in second.err) == (1, True)
+        assert (second.code, "already: that answer counts, not yours" in second.err) == (1, True)
         assert not task.done()
         await approval("- {tools: transfer}\n")
         decision = await ended(task)

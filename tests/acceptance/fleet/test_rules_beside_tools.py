@@ -84,7 +84,7 @@ async def test_check_names_what_no_living_agent_has(toolgate, rules, agents):
     for (where, field, words), line in zip(SAID, lines, strict=False):
         assert line.startswith("doubtful ")
         assert line.endswith(f"rules.yaml{where}: {field}: {words}")
-    assert ": right, " in lines[-1]
+    assert ": valid, " in lines[-1]
     ended = await toolgate("scheduler", "check", "policy", "--config", rules(WRONG), "--json")
     said = json.loads(ended.stdout)
     assert said["ok"] is True
@@ -156,7 +156,7 @@ async def test_what_a_silent_agent_may_have_is_told_and_not_refused(
         assert [one["certain"] for one in json.loads(ended.stdout)["doubts"]] == [False, True, False]
         only_tool = rules("rules: [{tools: serach, action: deny}]\n")
         ended = await toolgate("scheduler", "check", "policy", "--config", only_tool, "--strict")
-        assert "not all living agents have told of their tools" in ended.stdout
+        assert "not all living agents have reported their tools" in ended.stdout
     finally:
         await other.bus.aclose()
         other.close()

@@ -106,7 +106,7 @@ async def test_of_many_that_replicas_are_asked_at_once_no_more_run_than_may(
     async with Gate.open(**where) as later:
         for team in "abcdefgh":
             words = (await Agent(later, "later", labels={"team": team}).ask("pay")).reason
-            assert "pay may run 3 times for the same team, and has" in words
+            assert "pay may run 3 times for the same team, and it has" in words
 
 
 async def test_a_call_waits_for_one_of_its_response_that_another_replica_was_asked_about(

@@ -71,6 +71,6 @@ async def test_so_many_at_a_time_by_key_readers_together_and_who_waits_too_long_
         denied = await queue.want("brief")
         assert time.monotonic() - before >= 0.2
         assert denied.scheduler == "slots"
-        assert "a slot of few, of which all are in use, and waited 0.2 s for it in vain" in denied.reason
+        assert "a slot of few, and all are in use. It waited 0.2 s in vain" in denied.reason
         queue.end(taken)
         assert (await queue.want("brief")).allowed

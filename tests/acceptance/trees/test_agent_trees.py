@@ -77,7 +77,7 @@ async def test_what_is_denied_to_an_agent_is_denied_to_its_grandchildren_whateve
     assert told == {(root, f"to-{name}", named[name]) for name in plans}
     if not may:
         assert {one["reason"] for one in denied} == {
-            f"write_file is not allowed (boss-may-not), as for boss, for whom {name} works"
+            f"write_file is not allowed (boss-may-not); this holds for {name}, which works for boss"
             for name in named.values()
         }
 

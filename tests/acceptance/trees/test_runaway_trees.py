@@ -67,7 +67,7 @@ async def test_agents_that_delegate_to_many_at_once_are_no_more_than_the_tree_ma
     root, sessions, results, _ = await tree("{max_agents: 12}", [AT_ONCE] * 2)
     assert len(depths(root, sessions)) == 12
     assert any(
-        "The agents of this task are 12 already; 12 are allowed (max_agents)" in one for one in results
+        "This task has 12 agents already; 12 are allowed (max_agents)" in one for one in results
     )
 
 

@@ -87,7 +87,7 @@ def test_who_waits_in_vain_is_denied_and_leaves_its_turn_to_the_next():
     timed = played(calls, one := slots({**DESK, "wait_s": 3}))
     assert (waits(timed), kinds(timed)) == ([0, 3, 2], ["run", "deny", "run"])
     assert timed[1].effect.scheduler == "slots"
-    assert "waited 3 s for it in vain" in timed[1].effect.reason
+    assert "waited 3 s in vain" in timed[1].effect.reason
     assert list_figures(one)[0]["denied"] == 1
 
 

@@ -123,11 +123,11 @@ def test_what_no_json_is_is_refused(text):
     [
         ("rocket", {}, "has no rocket; it has: pay, refund"),
         ("pay", {"to": "eve", "token": TOKEN}, "nothing is changed"),
-        ("pay", {"token": "⟦toolgate:redacted:dead⟧"}, "not one of this call"),
-        ("pay", {"token": f"my {TOKEN}"}, "not one of this call"),
-        ("refund", {"token": TOKEN}, "only for the same tool"),
-        ("pay", {"a": 2**64}, "cannot travel"),
-        ("pay", {"a": "\ud800"}, "cannot travel"),
+        ("pay", {"token": "⟦toolgate:redacted:dead⟧"}, "not from this call"),
+        ("pay", {"token": f"my {TOKEN}"}, "not from this call"),
+        ("refund", {"token": TOKEN}, "for the same tool only"),
+        ("pay", {"a": 2**64}, "cannot be sent"),
+        ("pay", {"a": "\ud800"}, "cannot be sent"),
         ("pay", {"a": "x" * 70_000}, "at most"),
         ("pay", {str(n): n for n in range(2000)}, "at most"),
     ],
@@ -191,7 +191,7 @@ def test_always_needs_a_session_and_a_rule_that_allows_it():
         build_standing_rule(one, ANNA, None, exactly=False).id
         != build_standing_rule(one, ANNA, None, exactly=True).id
     )
-    with pytest.raises(ToolgateError, match="money wants a person for each call"):
+    with pytest.raises(ToolgateError, match="money requires a person for each call"):
         build_standing_rule(one.model_copy(update={"always": False}), ANNA, None, exactly=False)
     with pytest.raises(ToolgateError, match="placeholders"):
         build_standing_rule(approval({"token": TOKEN}), ANNA, None, exactly=True)
@@ -217,7 +217,7 @@ def test_what_ran_is_told():
 def test_an_answer_nobody_took_up_yet_is_kept():
     assert explain_failure(approval(), GIVEN, came(None)) is None
     assert describe_outcome(approval(), GIVEN, came(None)).startswith(
-        "Kept: corrected by anna@desk. No replica of approval"
+        "Stored: corrected by anna@desk. No replica of approval"
     )
 
 
@@ -225,10 +225,7 @@ def test_what_was_in_vain_is_a_failure():
     assert "too late" in explain_failure(approval(), GIVEN, came("gone"))
     assert "changed after it was shown" in explain_failure(approval(), GIVEN, came("changed"))
     denied = {**RAN, "outcome": "deny", "reason": "no money"}
-    assert (
-        explain_failure(approval(), GIVEN, came(decision=denied))
-        == "the call was not run all the same: no money"
-    )
+    assert explain_failure(approval(), GIVEN, came(decision=denied)) == "the call still did not run: no money"
     refusal = GIVEN.model_copy(update={"action": "deny"})
     assert explain_failure(approval(), refusal, came(decision=denied)) is None
 

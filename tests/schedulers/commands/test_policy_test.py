@@ -68,7 +68,7 @@ def test_expectations_that_do_not_hold_end_with_1_and_say_what_came_of_what(test
         "      expected allow, got deny",
         "      by no deleting: deleting is for people (no deleting)",
         "FAIL  cases.yaml:7: pay",
-        "      expected it of default, it came of rule 3",
+        "      expected the rule default, got rule 3",
         "      expected the reason 'other', got 'pay needs approval (rule 3)'",
         "      by rule 3: pay needs approval (rule 3)",
     ]

@@ -34,9 +34,9 @@ def test_the_names_that_follow_from_one():
         ("policy", "policy is the name of an installed scheduler"),
         ("toolgate-bus", "toolgate-bus is the name of an installed package"),
         ("json", "there is a module json already"),
-        ("lambda", "a word of Python's own"),
-        ("match", "a word of Python's own"),
-        ("deny", "its class would be called Deny"),
+        ("lambda", "a keyword of Python"),
+        ("match", "a keyword of Python"),
+        ("deny", "its class Deny would have the name of one"),
     ],
 )
 def test_a_name_that_does_not_fit_is_refused_with_what_does(name, said):

@@ -36,10 +36,10 @@ WRONG = {
     "no name": (
         ["policy", "router"],
         {"config": ["a.yaml"]},
-        "of policy, router: --config policy=a.yaml",
+        "(policy, router), for example --config policy=a.yaml",
     ),
     "a typo": (["policy", "router"], {"config": ["ruter=a.yaml"]}, "--config router=a.yaml"),
-    "two files": (["policy"], {"config": ["a.yaml", "b.yaml"]}, "policy has one already, a.yaml"),
+    "two files": (["policy"], {"config": ["a.yaml", "b.yaml"]}, "policy has a file already, a.yaml"),
     "the same twice": (["policy", "policy"], {}, "for example second-policy=policy"),
     "one name for two": (["policy", "router"], {"name": "mine"}, "write mine=policy"),
     "one priority": (["policy", "router"], {"priority": 3}, "--priority: there are several"),

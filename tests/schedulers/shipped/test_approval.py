@@ -524,7 +524,7 @@ async def test_an_answer_that_may_not_have_been_kept_says_so(monkeypatch):
         raise BusDown("gone")
 
     monkeypatch.setattr(fleet.shared.store, "add", away)
-    with pytest.raises(BusDown, match="may not have been kept"):
+    with pytest.raises(BusDown, match="may not have been stored"):
         await fleet.answer(approval)
 
 

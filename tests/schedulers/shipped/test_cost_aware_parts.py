@@ -34,7 +34,7 @@ def test_money_is_read_in_the_currency_and_kept_in_millionths():
 @pytest.mark.parametrize(
     ("fields", "complaint"),
     [
-        ({}, "top level: says nothing"),
+        ({}, "top level: is empty"),
         ({"tools": {"a": {"cost": -1}}}, "tools.a.cost: must be an amount of money from 0 to"),
         ({"tools": {"a": {"price": 1}}}, "tools.a.price: unknown key; allowed: cost, latency_s"),
         ({"default": {"latency_s": -1}}, "default.latency_s: Input should be greater"),
@@ -60,7 +60,7 @@ def test_money_is_read_in_the_currency_and_kept_in_millionths():
         ({"currency": "x" * 17}, "currency: String should have at most 16"),
         ({"alternatives": [{"tools": ["a"]}]}, "alternatives.0.tools: "),
         ({"alternatives": [{"tools": ["a", "a"]}]}, "must be a list of different tool names"),
-        ({"alternatives": [{"tools": ["a", "b"]}, {"tools": ["b", "c"]}]}, "b stands in two groups"),
+        ({"alternatives": [{"tools": ["a", "b"]}, {"tools": ["b", "c"]}]}, "b is in two groups"),
         (
             {"alternatives": [{"tools": {"a": {"arguments": {"q": "query"}}, "b": {}}}]},
             "arguments: q: must be $ (all arguments), $.path",

@@ -102,8 +102,8 @@ async def actions(scheduler, calls):
             FEW._replace(row=3, recent=9),
             FEW._replace(row=4),
             (
-                "search was called 4 times in a row with exactly these arguments; 3 are allowed. Its result "
-                "will be no other: stop repeating it. Answer with what you have, or do something else. (same"
+                "search was called 4 times in a row with exactly these arguments; 3 are allowed. The result "
+                "will be the same: stop repeating it. Answer with what you have, or do something else. (same"
             ),
         ),
         (
@@ -244,7 +244,7 @@ async def test_agents_may_stand_above_each_other_as_deep_as_it_says():
     calls = [delegation(lineage=each) for each in lineages]
     assert await actions(scheduler, calls) == "ccdd"
     assert (await scheduler.decide(calls[2])).reason == (
-        "Agents may work for each other 3 deep, the first among them, and this one is number 3 "
+        "Agents may be nested 3 deep, the first one included, and this one is at depth 3 "
         "(boss > clerk > clerk) (max_depth). Stop delegating: do it yourself, or answer with what you have."
     )
     assert await actions(scheduler, [call("search", lineage=lineages[3])]) == "c"
@@ -287,9 +287,7 @@ async def test_a_tree_may_have_as_many_agents_as_it_says_and_refused_ones_are_no
     assert await actions(scheduler, [delegation("child", "root", lineage=["a"] * 9)]) == "d"
     assert await actions(scheduler, [delegation("child", "root"), delegation("child", "root")]) == "cd"
     told = (await scheduler.decide(delegation("other", "root"))).reason
-    assert told.startswith(
-        "The agents of this task are 4 already; 4 are allowed (max_agents). Stop delegating"
-    )
+    assert told.startswith("This task has 4 agents already; 4 are allowed (max_agents). Stop delegating")
     assert await actions(scheduler, [delegation("elsewhere", "elsewhere")]) == "c"
 
 
@@ -317,8 +315,8 @@ LIMITS = (
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{}", f"says nothing: give one or more of {LIMITS}"),
-        ("exempt: a", f"says nothing: give one or more of {LIMITS}"),
+        ("{}", f"sets no limit: give one or more of {LIMITS}"),
+        ("exempt: a", f"sets no limit: give one or more of {LIMITS}"),
         (
             "calls_per_turns: 1",
             (

@@ -105,7 +105,7 @@ def test_what_is_denied_to_an_agent_it_cannot_have_done_by_another():
     assert asked("admin", "admin").action == "continue"
     denied = asked("admin", "intern", "clerk", "admin")
     assert denied == Deny(
-        reason="pay is not allowed (interns read), as for intern, for whom admin works",
+        reason="pay is not allowed (interns read); this holds for admin, which works for intern",
         rule_name="interns read",
     )
     assert asked("admin", "intern", "admin", tool="read").action == "continue"
@@ -182,7 +182,7 @@ async def test_the_scheduler_answers_by_its_config():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "top level: says nothing: give rules, or a default"),
+        ("", "top level: is empty: give rules, or a default"),
         ("rule: []", "rule: unknown key; allowed: default, rules; did you mean rules?"),
         ("default: maybe", "default: Input should be 'allow', 'deny' or 'ask'"),
         ("rules: [{tools: x}]", "rules.0: action: is required: allow, deny or ask"),

@@ -65,7 +65,7 @@ async def test_who_waits_too_long_is_told_what_for():
     async with trial(Policy, config={"rules": [{**AFTER, "wait_s": 0.05}]}) as here:
         decided(here, "test", "t")
         denied = await here.pose("deploy").final()
-        told = "It is under way: call this again when it has ended, and waited 0.05 s in vain"
+        told = "It is under way: call this again when it has ended; it waited 0.05 s in vain"
         assert told in denied.reason
 
 

@@ -202,7 +202,7 @@ def test_it_is_asked_about_the_tools_of_its_sinks_alone_and_told_the_request():
     [
         ("{}", "sinks"),
         ("{sinks: []}", "sinks"),
-        ("{sinks: [{tools: a}]}", "says nothing: give to"),
+        ("{sinks: [{tools: a}]}", "checks nothing: give to"),
         ("{sinks: [{tools: a, to: b, match: maybe}]}", "match"),
         ("{sinks: [{tools: a, to: b}], action: allow}", "action"),
         ("{sinks: [{tools: a, too: b}]}", "too"),

@@ -171,7 +171,7 @@ limits:
         ("{tools: '*', per: tool, rate: 1/day}", {}, "web_a may be called once per day by all agents toge"),
         ("{tools: [a, b, c, 'w*'], per: fleet, rate: 1/day}", {}, "a or b or c or others may be called once"),
         ("{tools: '*', per: 'label:team', rate: 1/day}", {"labels": {"team": "blue"}}, "for team blue"),
-        ("{tools: '*', per: 'label:team', rate: 1/day}", {}, "where there is no team"),
+        ("{tools: '*', per: 'label:team', rate: 1/day}", {}, "for calls without label team"),
         ("{tools: '*', per: fleet, rate: 1/second}", {}, "Try again in 1 second;"),
     ],
 )

@@ -179,7 +179,7 @@ def test_where_the_target_fails_the_standby_takes_its_calls_with_its_own_argumen
 
 
 def test_the_call_stands_where_all_that_it_could_go_to_fails():
-    stands = Continue(reason="the call stands: all that it could go to fails at present")
+    stands = Continue(reason="the call stays as it is: all its targets fail at present")
     assert sent(STANDBY, ["new_search", "other"], (*SEARCHES, "unused")) == stands
     assert sent(STANDBY, ["new_search"], ("search", "new_search", "unused")) == stands
     assert sent(STANDBY, ["new_search"], ("search", "other")) == Continue()  # no target, no standby

@@ -22,13 +22,13 @@ LOOK_S: Final = 0.05
 MIN_DIGITS: Final = 4
 GONE: Final = (
     "nobody waits for {} any longer: the agent that asked is gone (its process ended, or lost the bus); "
-    "should it come back, answer again"
+    "if it comes back, answer again"
 )
 _DONE: Final = {"approve": "approved", "deny": "refused", "edit": "corrected"}
 PROBLEMS: Final = {
     "unavailable_tool": "the agent does not have that tool",
-    "ambiguous_tool": "two functions of the agent bear that name, and nobody can tell which is meant",
-    "not_allowed": "this scheduler may not choose that tool there (can_modify)",
+    "ambiguous_tool": "two functions of the agent have that name, so it is not clear which one is meant",
+    "not_allowed": "the plan does not let this scheduler choose that tool (can_modify)",
     "schema": "the arguments do not fit the tool's schema",
     "placeholder": "the arguments hold a placeholder that may not go to that tool",
     "agent": "there is no such agent to delegate to",
@@ -101,7 +101,7 @@ def _digits(prefix: str) -> str:
     digits = prefix.strip().lower()
     if not re.fullmatch(rf"[0-9a-f]{{{MIN_DIGITS},32}}", digits):
         raise ConfigError(
-            f"ID: {MIN_DIGITS} to 32 hexadecimal digits, as `toolgate approvals list` shows them"
+            f"ID: must be {MIN_DIGITS} to 32 hexadecimal digits, as `toolgate approvals list` shows them"
         )
     return digits
 
@@ -170,7 +170,7 @@ async def answer(
     counts = await desk.answer(approval, mine, standing)
     if counts != mine:
         raise ToolgateError(
-            f"{short(approval.id)} was {describe_answer(counts)} already: that counts, not this"
+            f"{short(approval.id)} was {describe_answer(counts)} already: that answer counts, not yours"
         )
     return mine
 
@@ -182,12 +182,12 @@ def build_standing_rule(
     is not allowed."""
     call = approval.question
     if not approval.always:
-        raise ToolgateError(f"--always: {approval.rule or 'its rule'} wants a person for each call")
+        raise ToolgateError(f"--always: {approval.rule or 'its rule'} requires a person for each call")
     if not call.session:
-        raise ToolgateError("--always: the agent names no session that it could be bound to")
+        raise ToolgateError("--always: the agent names no session to bind it to")
     if exactly and "⟦toolgate:" in repr(call.tool_input):
         raise ToolgateError(
-            "--exactly: the arguments hold placeholders, which are others in every call; leave --exactly out"
+            "--exactly: the arguments hold placeholders, which differ in every call: leave --exactly out"
         )
     digest = approval.digest if exactly else None
     return StandingApproval(
@@ -248,7 +248,7 @@ async def outcome(desk: Desk, approval: Approval, decided: DecisionLookup, wait_
 def explain_failure(approval: Approval, given: ApprovalAnswer, came: AnswerOutcome) -> str | None:
     """Explain why the answer had no effect; None if it had, or if nothing is known yet."""
     if came.became == "gone":
-        return "too late: nobody waits for this call any longer; it was not run by this answer"
+        return "too late: nobody waits for this call any longer; your answer did not run it"
     if came.became == "changed":
         return (
             describe_change(came.instead)
@@ -261,7 +261,7 @@ def explain_failure(approval: Approval, given: ApprovalAnswer, came: AnswerOutco
         return None
     if came.late or (given.action == "deny" and _is_allowed(came.decision)):
         how = f"{came.decision.get('outcome')}, {came.decision.get('why')}"
-        return f"too late: the call had been decided ({visible(how)}); nothing was done by this answer"
+        return f"too late: the call had been decided ({visible(how)}); your answer had no effect"
     if given.action == "deny":
         return None
     problem = next(
@@ -276,7 +276,7 @@ def explain_failure(approval: Approval, given: ApprovalAnswer, came: AnswerOutco
         ran = f"; what ran instead: {_call(came.decision)}" if _is_allowed(came.decision) else ""
         return f"the correction was set aside: {PROBLEMS.get(problem, problem)}{ran}"
     if not _is_allowed(came.decision):
-        return f"the call was not run all the same: {visible(str(came.decision.get('reason')))}"
+        return f"the call still did not run: {visible(str(came.decision.get('reason')))}"
     return None
 
 
@@ -285,14 +285,15 @@ def describe_outcome(approval: Approval, given: ApprovalAnswer, came: AnswerOutc
     done = describe_answer(given)
     if came.became is None and came.decision is None:
         return (
-            f"Kept: {done}. No replica of {approval.scheduler} has taken it up yet; one that is started will."
+            f"Stored: {done}. No replica of {approval.scheduler} has taken it up yet. The next one that "
+            "starts will."
         )
     if came.instead is not None:
         return f"{done}. Then {describe_change(came.instead)}"
     if given.action == "deny":
         return f"{done}."
     if came.decision is None:
-        return f"{done}. Others have still to rule on the call."
+        return f"{done}. Other schedulers have still to rule on the call."
     return f"{done}: {_call(came.decision)}"
 
 

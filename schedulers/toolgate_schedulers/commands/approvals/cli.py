@@ -60,8 +60,7 @@ FOLLOW_S = 2.0
 OVERVIEW = """
 Answer the calls that wait for a person.
 
-They wait where a scheduler `approval` holds them; whoever answers may be anywhere
-on the same bus.
+A scheduler `approval` holds them. You can answer from anywhere on the same bus.
 
 \b
   toolgate approvals list --follow               what waits
@@ -74,26 +73,24 @@ app = typer.Typer(name="approvals", help=OVERVIEW, no_args_is_help=True)
 
 IdArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="ID", help="As `list` shows it: four or more of its digits, if no other begins so."
-    ),
+    typer.Argument(metavar="ID", help="Id that `list` shows, or its first four or more digits, if unique."),
 ]
 AsOption = Annotated[
-    str | None, typer.Option("--as", metavar="NAME", help="Who answers (default: the user's name).")
+    str | None, typer.Option("--as", metavar="NAME", help="Name to answer under (default: the user's name).")
 ]
-ReasonOption = Annotated[str | None, typer.Option(max=1000, help="Told to the agent, and kept.")]
+ReasonOption = Annotated[str | None, typer.Option(max=1000, help="Reason, told to the agent and kept.")]
 WaitOption = Annotated[
-    float, typer.Option(min=0, max=60, metavar="SECONDS", help="How long to wait for what comes of it.")
+    float, typer.Option(min=0, max=60, metavar="SECONDS", help="Longest wait for the outcome, in seconds.")
 ]
 
 
 @app.command("list")
 def list_(
     follow: Annotated[
-        bool, typer.Option("--follow", "--watch", "-f", help="Go on with those that come and go.")
+        bool, typer.Option("--follow", "--watch", "-f", help="Keep running; show calls that come and go.")
     ] = False,
     always: Annotated[
-        bool, typer.Option("--always", help="Instead: what passes without asking, by `approve --always`.")
+        bool, typer.Option("--always", help="Show what passes without asking instead (`approve --always`).")
     ] = False,
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
@@ -106,7 +103,7 @@ def list_(
       toolgate approvals list --always      what passes without asking
     """
     if follow and always:
-        raise ConfigError("--follow: goes with the calls that wait, not with --always")
+        raise ConfigError("--follow and --always cannot be combined")
     do = _list_always if always else _follow if follow else _list
     _with(redis, namespace, lambda opened: do(opened.desk, as_json))
 
@@ -134,7 +131,7 @@ def approve(
         typer.Option("--always", help="Also let later calls of this tool pass, in this session, for a day."),
     ] = False,
     exactly: Annotated[
-        bool, typer.Option("--exactly", help="With --always: only those with the same arguments.")
+        bool, typer.Option("--exactly", help="With --always: only calls with the same arguments.")
     ] = False,
     reason: ReasonOption = None,
     as_: AsOption = None,
@@ -150,7 +147,7 @@ def approve(
       toolgate approvals approve 1f2e --always --reason 'only files'
     """
     if exactly and not always:
-        raise ConfigError("--exactly: goes with --always")
+        raise ConfigError("--exactly: give --always as well")
 
     async def do(opened: DeskSession) -> None:
         one, who = await find(opened.desk, id_), _person(as_)
@@ -332,7 +329,8 @@ async def _revoke(desk: Desk, id_: str, as_json: bool) -> None:
     if len(meant) != 1 or len(id_.strip()) < 4:
         count = len(meant) if len(id_.strip()) >= 4 else 0
         raise ToolgateError(
-            f"{count} begin with {visible(id_)}; `toolgate approvals list --always` shows them"
+            f"{count} standing approvals begin with {visible(id_)}; "
+            "`toolgate approvals list --always` shows them"
         )
     await desk.revoke(meant[0].id)
     if as_json:
@@ -379,7 +377,7 @@ async def _answer(
         console.print(escape_lines(describe_outcome(one.approval, given, came)), soft_wrap=True)
         if rule is not None:
             console.print(
-                escape(f"Later ones pass: end that by `toolgate approvals revoke {short(rule.id)}`.")
+                escape(f"Later calls pass. To end that: `toolgate approvals revoke {short(rule.id)}`.")
             )
     if wrong is not None:
         raise ToolgateError(wrong)
@@ -387,5 +385,5 @@ async def _answer(
 
 def _person(name: str | None) -> Person:
     if name is not None and not 0 < len(name) <= 64:
-        raise ConfigError("--as: 1 to 64 characters")
+        raise ConfigError("--as: must have 1 to 64 characters")
     return Person(name or find_user(), socket.gethostname()[:64])

@@ -90,15 +90,16 @@ def problem(approval: Approval, tool: str, arguments: Mapping[str, Any]) -> Corr
         return CorrectionFault("", "nothing is changed: approve it as it is")
     try:
         if not packing.within_bounds(dict(arguments)) or packing.size(arguments) > MAX_VALUE:
-            return CorrectionFault("arguments", f"at most {MAX_VALUE} bytes, and not too deep or wide")
+            words = f"must be at most {MAX_VALUE} bytes, and not too deep or wide"
+            return CorrectionFault("arguments", words)
     except CodecError as error:
-        return CorrectionFault("arguments", f"cannot travel: {error}")
+        return CorrectionFault("arguments", f"cannot be sent: {error}")
     used = {text for text in _texts(arguments) if MARK in text}
     if used - set(_texts(approval.question.tool_input)):
-        words = "hold a placeholder that is not one of this call; write the value"
+        words = "contain a placeholder that is not from this call: write the value"
         return CorrectionFault("arguments", words)
     if used and tool != approval.question.tool_name:
-        return CorrectionFault("arguments", "placeholders stand only for the same tool; write the value")
+        return CorrectionFault("arguments", "placeholders are valid for the same tool only: write the value")
     return None
 
 

@@ -97,7 +97,7 @@ def check_name(name: str) -> str:
     """Return a person's name without outer spaces; raise ConfigError for a bad one."""
     name = name.strip()
     if not 0 < len(name) <= MAX_NAME or not name.isprintable():
-        raise ConfigError(f"name: 1 to {MAX_NAME} visible characters")
+        raise ConfigError(f"name: must be 1 to {MAX_NAME} visible characters")
     return name
 
 

@@ -132,7 +132,7 @@ class _Console:
         """Answer with counts over time."""
         window = request.query_params.get("window", "15m")
         if window not in WINDOWS:
-            raise ConfigError(f"window: one of {', '.join(WINDOWS)}")
+            raise ConfigError(f"window: must be one of {', '.join(WINDOWS)}")
         return _json(self._known.rates.over(WINDOWS[window], POINTS, time.time()))
 
     async def budgets(self, request: Request) -> Response:
@@ -156,7 +156,7 @@ class _Console:
             try:
                 asked = asks.model_validate(await _json_of(request))
             except ValidationError as error:
-                return _misfit("this is no order to a queue", error)
+                return _misfit("the order to the queue is malformed", error)
             await self._known.change_queue(asked)
             return _json({})
 
@@ -180,7 +180,7 @@ class _Console:
         try:
             asked = StopRequest.model_validate(await _json_of(request))
         except ValidationError as error:
-            return _misfit("this is no order to stop", error)
+            return _misfit("the order to stop is malformed", error)
         return _json(await self._known.stop(asked, session_of(request).user))
 
     async def approvals(self, request: Request) -> Response:
@@ -192,7 +192,7 @@ class _Console:
         try:
             asked = AnswerRequest.model_validate(await _json_of(request))
         except ValidationError as error:
-            return _misfit("this is no answer", error)
+            return _misfit("the answer is malformed", error)
         peer = request.client.host if request.client else ""
         host = self._host if not peer or is_loopback(peer) else peer[:64]
         who = Person(session_of(request).user, host)

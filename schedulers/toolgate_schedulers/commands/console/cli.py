@@ -36,25 +36,25 @@ PORT: Final = 8765
 
 def console(
     ctx: typer.Context,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen (0: any free port).")] = PORT,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on (0: any free port).")] = PORT,
     address: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="On which address; 0.0.0.0 for every one.")
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on; 0.0.0.0 for all.")
     ] = "127.0.0.1",
     token: Annotated[
         str | None,
         typer.Option(
             metavar="TOKEN",
             envvar="TOOLGATE_CONSOLE_TOKEN",
-            help="What people sign in with; without it, one is made at each start.",
+            help="Token that people sign in with. Default: a new one at each start.",
         ),
     ] = None,
     user: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Who answers, unless a name is given at sign-in (default: yours)."),
+        typer.Option(metavar="NAME", help="Name to answer under, unless sign-in gives one (default: yours)."),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A name under which browsers may come; repeatable."),
+        typer.Option(metavar="NAME", help="Host name that browsers may use; may be repeated."),
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate: serve https.")] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its private key.")] = None,
@@ -129,15 +129,15 @@ class _ServeOptions:
         """Print the address of the page."""
         if not is_loopback(self._address) and self.tls is None:
             err_console.print(
-                f"[yellow]Traffic with {escape(self._address)} is not encrypted: who can listen on the way "
-                "can read the token. Give --tls-cert and --tls-key, or put a proxy with TLS before it.[/]"
+                f"[yellow]Traffic with {escape(self._address)} is not encrypted: anybody who can read it "
+                "knows the token. Give --tls-cert and --tls-key, or put a proxy with TLS before it.[/]"
             )
         if self._as_json:
             line = {"event": "ready", "url": self.url, "address": self._root, "pid": os.getpid()}
             print_json(line)
         else:
             options.console.print(f"The console is at {escape(self.url)}", soft_wrap=True)
-            who = "Who opens this address" if self._told else "Who signs in there with your token"
+            who = "Whoever opens this address" if self._told else "Whoever signs in with your token"
             err_console.print(f"[dim]{who} may approve calls. Ctrl-C ends it.[/]")
         if self._opens:  # a text browser runs until the user leaves it
             threading.Thread(target=webbrowser.open, args=(self.url,), daemon=True).start()

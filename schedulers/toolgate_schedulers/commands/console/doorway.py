@@ -79,7 +79,7 @@ class Doorway:
         try:
             await self._app(scope, receive, send_with_headers)
         except TooLarge:
-            await _respond_error(413, f"at most {MAX_BODY} bytes")(scope, receive, send_with_headers)
+            await _respond_error(413, f"longer than {MAX_BODY} bytes")(scope, receive, send_with_headers)
 
     def _check_request(self, scope: Scope, headers: Mapping[str, str], path: str) -> Response | None:
         """Return the answer to a request that may not pass; None lets it pass."""
@@ -97,7 +97,7 @@ class Doorway:
                 return _respond_error(403, f"the header {HEADER}: 1 is missing")
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > MAX_BODY:
-            return _respond_error(413, f"at most {MAX_BODY} bytes")
+            return _respond_error(413, f"longer than {MAX_BODY} bytes")
         session = self._access.session(cookies(headers.get("cookie", "")))
         scope.setdefault("state", {})["session"] = session
         signs_in = path == "/" and b"token=" in scope.get("query_string", b"")

@@ -56,9 +56,9 @@ def filter_from(query: Mapping[str, str]) -> Filter:
     given = {name: query.get(name, "").strip() for name in FIELDS}
     for name, value in given.items():
         if len(value) > MAX_LENGTH:
-            raise ConfigError(f"{name}: at most {MAX_LENGTH} characters")
+            raise ConfigError(f"{name}: must be at most {MAX_LENGTH} characters")
     if given["outcome"] and given["outcome"] not in OUTCOMES:
-        raise ConfigError(f"outcome: one of {', '.join(sorted(OUTCOMES))}")
+        raise ConfigError(f"outcome: must be one of {', '.join(sorted(OUTCOMES))}")
     return Filter(**given)
 
 

@@ -148,7 +148,7 @@ class ApprovalInbox:
         for id_ in self._waiting.keys() - now.keys():
             approval = self._waiting[id_].approval
             given = await self._desk.answer_to(approval.id)
-            nobody = "nobody answered: nobody waits for it any longer"
+            nobody = "nobody answered, and nobody waits for it any longer"
             words = describe_answer(given) if given is not None else nobody
             call = one_line(approval.question)
             self._over.append({"id": approval.id, "call": call, "words": words, "at": time.time()})

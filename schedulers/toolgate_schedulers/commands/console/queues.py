@@ -41,7 +41,7 @@ class MoveRequest(StrictModel):
     @model_validator(mode="after")
     def _says_one(self) -> "MoveRequest":
         if (self.to is None) is (self.before is None):
-            raise ValueError("to, before: say one of them")
+            raise ValueError("give one of to and before")
         return self
 
 

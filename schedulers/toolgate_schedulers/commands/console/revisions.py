@@ -75,9 +75,9 @@ class RevisionReader:
     async def diff(self, name: str, one: str, other: str) -> list[str]:
         """Return the difference between two configurations, in lines; raise ConfigError, TransportError."""
         if not re.fullmatch(NAME_PATTERN, name):
-            raise ConfigError("scheduler: is no scheduler's name")
+            raise ConfigError("scheduler: is no valid name of a scheduler")
         if max(len(one), len(other)) > WORD:
-            raise ConfigError(f"from, to: at most {WORD} characters")
+            raise ConfigError(f"from, to: must be at most {WORD} characters")
         desk = ConfigDesk(self._commands, self._namespace, name, None)
         async with self._comparing:
             lines = await diff_texts(desk, one, other, MAX_DIFF)

@@ -54,7 +54,7 @@ class ApprovalRule(CallMatcher):
     def _consistent(self) -> "ApprovalRule":
         given = [field for field in _ASKING if field in self.model_fields_set]
         if self.action == "allow" and given:
-            raise ValueError(f"{given[0]}: only for action: ask; these calls need nobody")
+            raise ValueError(f"{given[0]}: only for action: ask; a rule that allows asks nobody")
         if self.via == "hold" and self.options is not None:
             raise ValueError("options: only for via: ask_user; `toolgate approvals` has commands instead")
         if self.via == "ask_user" and "always" in self.model_fields_set:
@@ -73,8 +73,8 @@ class ApprovalRule(CallMatcher):
 
 
 class ApprovalConfig(StrictModel):
-    """Configuration file of `approval`: the first of the `rules` that fits a call counts. Other calls need
-    nobody."""
+    """Configuration file of `approval`: the first of the `rules` that fits a call counts. Other calls are not
+    asked about."""
 
     rules: Annotated[
         tuple[ApprovalRule, ...], Field(min_length=1, max_length=10_000), AfterValidator(check_unique)
@@ -142,5 +142,5 @@ def _find_for_one(config: ApprovalConfig, call: ToolSelecting) -> ApprovalNeed |
 
 
 def tools_of(config: ApprovalConfig) -> Sequence[str]:
-    """Return the globs of all tools whose calls can need a person, so that it is asked about no others."""
+    """Return the globs of all tools whose calls can need a person. Other calls are not asked about."""
     return tuple(dict.fromkeys(glob for rule in config.rules if rule.action == "ask" for glob in rule.tools))

@@ -9,15 +9,15 @@ from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify, ToolSe
 from toolgate_schedulers.shipped.approval.config import ApprovalNeed
 from toolgate_schedulers.shipped.approval.records import ApprovalAnswer, StandingApproval
 
-STORE_AWAY = "This call needs a person's approval, and nobody can be asked at the moment; try again later."
+STORE_AWAY = "This call needs a person's approval, but nobody can be asked at the moment. Try again later."
 _SHOWN = 600
 
 
 def not_replicated(error: TooFewReplicas) -> str:
-    """Return the reason that nobody is asked: the answer could not be kept safely."""
+    """Return the reason that nobody is asked: too few replicas of the server have the write."""
     return (
-        f"This call needs a person's approval, which could not be kept safely: {error}. "
-        "Ask again later; whoever runs Toolgate has to look at the server's replicas."
+        f"This call needs a person's approval, which could not be stored safely: {error}. "
+        "Try again later. The operator of Toolgate must check the server's replicas."
     )
 
 

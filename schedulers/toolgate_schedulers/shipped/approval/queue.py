@@ -179,9 +179,9 @@ class Desk:
             if standing is not None and counts != answer and not passed:
                 await self.revoke(standing.id)
         except TransportError as error:  # it may have been written: answering again tells
-            raise type(error)(f"the answer may not have been kept ({error}): give it again") from None
+            raise type(error)(f"the answer may not have been stored ({error}): answer again") from None
         if counts is None:
-            raise TransportError("the answer was not kept: give it again")
+            raise TransportError("the answer was not stored: answer again")
         try:
             await self._notices.publish(TOPIC, packing.pack(("answered", approval.scheduler, approval.id)))
         except Refusal:

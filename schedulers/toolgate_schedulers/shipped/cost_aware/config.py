@@ -149,15 +149,15 @@ class CostAwareConfig(StrictModel):
         names = [budget.name for budget in budgets]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"{twice[0]} is the name of two budgets: names are to differ")
+            raise ValueError(f"{twice[0]} is the name of two budgets: give each its own name")
         if SLICE in names:
-            raise ValueError(f"{SLICE} is what agents get of their parents' budgets: choose another name")
+            raise ValueError(f"{SLICE} is reserved for budgets that delegations give: choose another name")
         return budgets
 
     @model_validator(mode="after")
     def _says_something(self) -> "CostAwareConfig":
         if not self.model_fields_set:
             raise ValueError(
-                "says nothing: give budgets, or alternatives with a cost_weight or latency_weight"
+                "is empty: give budgets, or alternatives with a cost_weight or latency_weight"
             )
         return self

@@ -57,7 +57,7 @@ class LlmConfig(StrictModel):
         names = [name for group in groups for name in group]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"{twice[0]} stands there twice: models may stand in one group, once")
+            raise ValueError(f"{twice[0]} is listed twice: list each model once, in one group")
         return groups
 
 

@@ -49,10 +49,10 @@ def refusal(
 
 
 def not_replicated(error: TooFewReplicas) -> str:
-    """Return the reason of a denial for want of server replicas."""
+    """Return the reason of a denial because too few server replicas have the write."""
     return (
-        f"The budgets could not be kept safely: {error}. What was reserved is given back. "
-        "Ask again later; whoever runs Toolgate has to look at the server's replicas."
+        f"The reservation could not be stored safely: {error}. The reserved money is given back. "
+        "Try again later. The operator of Toolgate must check the server's replicas."
     )
 
 

@@ -137,10 +137,10 @@ class OrderKeeper:
             verdict = self._judge(call, 0.0)
             lets_pass = not isinstance(verdict, Deny) and not (is_counted and isinstance(verdict, Hold))
             if not (is_known and is_counted) and lets_pass:
-                verdict = Deny(reason="What came before this call is not known yet: try again in a moment.")
+                verdict = Deny(reason="The calls before this one are not known yet. Try again in a moment.")
         if isinstance(verdict, Hold):
             if len(self._waiting) >= MAX_WAITING:
-                verdict = Deny(reason="Too many calls wait for others at present: try again later.")
+                verdict = Deny(reason="Too many calls wait for other calls at present. Try again later.")
             else:
                 return await self._wait_and_see(call, self._wait(call, verdict))
         self._end(call, verdict)

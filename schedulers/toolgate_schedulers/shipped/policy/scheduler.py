@@ -83,7 +83,7 @@ class PolicyRule(OrderMatcher):
                 "that they let pass, or no action"
             )
         if self.mode == "observe" and self.wait_s is not None:
-            raise ValueError("wait_s: a rule that only observes has no call wait")
+            raise ValueError("wait_s: a rule that only observes cannot make a call wait")
         return self
 
     @model_validator(mode="after")
@@ -92,7 +92,7 @@ class PolicyRule(OrderMatcher):
         if given and self.action != "ask":
             raise ValueError(f"{given[0]}: only for action: ask, not for {self.action}")
         if self.mode == "observe" and self.action == "allow" and not self.is_ordered:
-            raise ValueError("mode: observe is for deny and ask: an allow that changes nothing says nothing")
+            raise ValueError("mode: observe is for deny and ask: observing an allow would show nothing")
         return self
 
     def fits(self, truth: Truth) -> bool:
@@ -117,12 +117,12 @@ class PolicyConfig(StrictModel):
     @model_validator(mode="after")
     def _says_something(self) -> "PolicyConfig":
         if not self.model_fields_set:
-            raise ValueError("says nothing: give rules, or a default (allow, deny or ask)")
+            raise ValueError("is empty: give rules, or a default (allow, deny or ask)")
         if circle := sorted(find_circle([rule for rule in self.rules if rule.mode == "enforce"])):
             names = ", ".join(circle[:MAX_TOLD])
             raise ValueError(
-                f"rules: after: {names} could never run: each may run only after one of them. Let one "
-                "begin: by a rule above without `after`, or by conditions (`when`, `agents` …) at its own"
+                f"rules: after: {names} could never run: each may run only after one of them. Let one run "
+                "first: put a rule without `after` above, or give its rule conditions (`when`, `agents` ...)"
             )
         return self
 
@@ -169,7 +169,8 @@ def explain_ruling(
             break
         above, rules = _rule_for_one(config, one, past)
         if _STRICTNESS[above.action] < _STRICTNESS[verdict.action]:
-            reason = f"{above.reason}, as for {one.agent}, for whom {call.agent or 'this agent'} works"
+            works = f"{call.agent or 'this agent'}, which works for {one.agent}"
+            reason = f"{above.reason}; this holds for {works}"
             verdict, fired = above.model_copy(update={"reason": reason[:MAX_REASON]}), (*fired, *rules)
     return verdict, fired
 

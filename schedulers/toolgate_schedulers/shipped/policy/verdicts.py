@@ -42,7 +42,7 @@ def check_order(
         hears_more = state == "unmet" and bool(call.parallel_group_id) and past.waited < GRACE_S
         if past.waited < wait_s and (state == "under way" or hears_more):
             return Hold(seconds=wait_s + SLACK_S, reason=f"waits: {why} ({name})"[:MAX_REASON])
-        vain = f", and waited {wait_s:g} s in vain" if past.waited and past.waited >= wait_s else ""
+        vain = f"; it waited {wait_s:g} s in vain" if past.waited and past.waited >= wait_s else ""
         before = f"{reason}. " if reason else ""
         return Deny(reason=f"{before}{why}{vain} ({name})"[:MAX_REASON], rule_name=name[:MAX_RULE])
     return None
@@ -58,7 +58,7 @@ def _barriers(rule: OrderMatcher, call: ToolSelecting, past: Past) -> list[tuple
         again = "Do something else, or answer with what you have."
         where = f"{_in_scope(most.scope, against=True)}{_in_time(most.within_s)}"
         if state != "met":
-            found.append((state, f"{tool} may run {times}{where}, and has. {again}"))
+            found.append((state, f"{tool} may run {times}{where}, and it has. {again}"))
     if (need := rule.unless_after) is not None:
         state = history.judge(need, call, now, True)
         done = "has run" if state == "met" else "is under way"
@@ -78,7 +78,7 @@ def _words(need: Precondition, *, against: bool = False) -> str:
     ended = {True: "ended well", False: "failed", None: "ended"}[need.success]
     told = [f"{there.removeprefix('$.')} = {here}" for here, there in need.same.items()]
     how = f" with {' and '.join(told[:_SHOWN])}" if told else ""
-    more = " and what its rule says of its arguments" if need.when else ""
+    more = " (with arguments that the rule requires)" if need.when else ""
     when = f"{_in_scope(need.scope, against=against)}{_in_time(need.within_s)}"
     return f"{_tools(need.tool)}{how}{more} has {ended}{when}"
 

@@ -131,7 +131,7 @@ def _apply_route(one: Route, call: ToolSelecting, health: TargetHealth, now: flo
     ready = [target for target in (*here, *one.standby) if health.usable(target.key, now)]
     chosen = next((target for target in ready if target.available(call)), None)
     if chosen is None:
-        return Continue(reason=f"the call stands: all that it could go to fails at present{_suffix_of(one)}")
+        return Continue(reason=f"the call stays as it is: all its targets fail at present{_suffix_of(one)}")
     health.record_call(chosen.key, now)
     failing = "" if chosen is here[0] else f"; {here[0].display_name} fails at present"
     if chosen.changes(call):

@@ -128,13 +128,13 @@ class PoolConfig(CallMatcher):
     @field_validator("key")
     def _check_key(cls, key: str | None) -> str | None:  # noqa: N805 - pydantic's own form
         if key is not None and "#" in key.removesuffix(_HOST):
-            raise ValueError(f"behind the path only {_HOST} may follow: the host of an address")
+            raise ValueError(f"only {_HOST}, the host of an address, may follow the path")
         return key
 
     @model_validator(mode="after")
     def _check_bounds(self) -> "PoolConfig":
         if self.adaptive is not None and self.adaptive.min > self.most:
-            raise ValueError(f"adaptive: min is {self.adaptive.min}, and the limit {self.most}")
+            raise ValueError(f"adaptive: min is {self.adaptive.min}: must be at most the limit, {self.most}")
         return self
 
     @property

@@ -25,7 +25,7 @@ def deny_too_many(pools: Sequence[PoolConfig], needs: int) -> Deny | None:
         return None
     return Deny(
         reason=f"This call needs {needs} slots, and a call can have {MAX_NEEDS}. Name fewer places in one "
-        f"call, or whoever runs Toolgate has to make the pools of this tool fewer: {_names(pools)}."[
+        f"call, or ask the operator of Toolgate for fewer pools for this tool: {_names(pools)}."[
             :MAX_REASON
         ],
         rule_name=pools[0].name[:MAX_RULE],
@@ -34,14 +34,14 @@ def deny_too_many(pools: Sequence[PoolConfig], needs: int) -> Deny | None:
 
 def deny_in_vain(pools: Sequence[PoolConfig], ticket: Ticket, wait_s: float) -> Deny:
     """Return the denial of a call that got no slot in time."""
-    waited = f"and waited {wait_s:g} s for it in vain" if wait_s else "which never waits"
+    waited = f"It waited {wait_s:g} s in vain." if wait_s else "It does not wait for one."
     at = f" (place {ticket.place})" if ticket.place else ""
     return Deny(
-        reason=f"This call needs a slot of {_names(pools)}, of which all are in use{at}, {waited}. Try again "
+        reason=f"This call needs a slot of {_names(pools)}, and all are in use{at}. {waited} Try again "
         "later, or do something else meanwhile.",
         rule_name=pools[0].name[:MAX_RULE] if pools else "",
     )
 
 
 def _names(pools: Sequence[PoolConfig]) -> str:
-    return " and ".join(pool.name for pool in pools) or "a pool that is no more"
+    return " and ".join(pool.name for pool in pools) or "a pool that no longer exists"

@@ -93,7 +93,7 @@ class SlotsRehearsal(Rehearsal):
         """Time of the last look at changes by waiting."""
         adaptive = [pool.name for pool in config.pools if pool.adaptive is not None]
         self.left_out = (
-            f"{', '.join(adaptive)}: a limit that follows the tool's errors is taken for the limit."
+            f"{', '.join(adaptive)}: the rehearsal keeps the limit fixed and ignores errors of the tool."
             if adaptive
             else ""
         )

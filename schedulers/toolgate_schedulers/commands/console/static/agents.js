@@ -1,4 +1,4 @@
-// The live trees of agents. A row keeps its place in the page while its agent lives, so that focus stays.
+// Live trees of agents. A row keeps its place in the page while its agent lives, so that focus stays.
 import { $, every, get, h, lasting, named, number, post, say, short, table, visible } from "./dom.js";
 
 const rows = new Map();
@@ -47,7 +47,7 @@ function draw(one) {
   row.cells.forEach((cell, at) => { if (cell.textContent !== words[at]) cell.textContent = words[at]; });
 }
 
-/** Rows are put into another order only where there is one: a node that is moved loses the focus. */
+/** Reorder rows only if the order has changed: a node that is moved loses the focus. */
 function place() {
   const wanted = living.map((one) => one.session).join(" ");
   if (wanted === order) return;

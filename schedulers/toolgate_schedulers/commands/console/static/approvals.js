@@ -3,7 +3,7 @@ import { $, clock, get, h, lasting, post, say, short, show, visible } from "./do
 
 const cards = new Map();
 const dialog = $("answer");
-let ahead = 0; // the console's clock minus ours, in seconds
+let ahead = 0; // the console's clock minus this page's, in seconds
 let asking = null, wanted = () => true, again = false, loading = false;
 
 export function startApprovals(isShown) {
@@ -13,7 +13,7 @@ export function startApprovals(isShown) {
   return look;
 }
 
-/** The console told how many wait, and which. */
+/** Take the number and ids of the waiting calls from the console. */
 export function heldNow({ count, ids }) {
   $("held").hidden = !count;
   $("held").textContent = count;
@@ -37,7 +37,7 @@ async function look() {
   } catch { /* the banner says so */ } finally { loading = false; }
 }
 
-/** When the view is left, what is over goes. */
+/** Remove ended calls when the view is left. */
 export function leaveApprovals() {
   for (const [id, card] of cards) if (card.over) { card.node.remove(); cards.delete(id); }
 }
@@ -179,7 +179,7 @@ function openDialog(card, title, fields, submit, onSubmit) {
   dialog.showModal();
 }
 
-/** Errors by field; true if there were any. */
+/** Show errors by field; return true if there were any. */
 function wrong(form, error) {
   const { fields = {}, doubts = {} } = error.body ?? {};
   for (const name of ["tool", "arguments"]) {
@@ -223,7 +223,7 @@ function askCorrection(card) {
     h("details", {}, h("summary", {}, "The call as it waits"), h("pre", { tabindex: "0" }, one.arguments)),
     h("div", { id: "doubts", class: "doubts", role: "alert", hidden: true },
       h("p", {}, "Unlike the calls that are known:"), h("ul"),
-      h("label", { class: "check" }, h("input", { type: "checkbox", name: "anyway" }), "It is meant so: send it all the same")),
+      h("label", { class: "check" }, h("input", { type: "checkbox", name: "anyway" }), "Send it anyway")),
     h("label", {}, "Reason ", h("span", { class: "muted" }, "(kept with the answer)"), h("input", { name: "reason", maxlength: "1000", autocomplete: "off" })),
   ], { words: "Run corrected call", kind: "primary" },
   (form) => send(card, {
@@ -232,7 +232,7 @@ function askCorrection(card) {
   }));
 }
 
-/** Said while one types; what counts is what the console says. */
+/** Check the text while it is typed. The console's own check decides. */
 function checkJson(text) {
   const place = dialog.querySelector("#e-arguments");
   let words = "";

@@ -1,4 +1,4 @@
-// What is spent and held of each budget.
+// Money spent and reserved of each budget.
 import { $, day, every, get, h, show, table, visible } from "./dom.js";
 
 export const startBudgets = (wanted) => every(2, wanted, async () => {
@@ -18,7 +18,7 @@ function book({ words, accounts, more }) {
     models(words, accounts));
 }
 
-/** What went to LLMs, by model, of the accounts that paid any. */
+/** Spending for LLMs, by model, of the accounts that paid any. */
 function models(words, accounts) {
   const lines = accounts.filter((one) => one.models.length).slice(0, 20).flatMap((one) =>
     one.models.map(({ model, spent }) => h("tr", {},

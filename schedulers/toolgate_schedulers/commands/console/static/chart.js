@@ -1,4 +1,4 @@
-// Charts as SVG, by hand. Points are [decisions, vetoes, overrides].
+// Charts as SVG, drawn here. Points are [decisions, vetoes, overrides].
 import { clock, svg } from "./dom.js";
 
 const rateOf = ([all, part]) => (all ? part / all : null);
@@ -14,7 +14,7 @@ function path(values, x, y) {
   return made;
 }
 
-/** Points without neighbours: a line would not show them. */
+/** Points without neighbours, which a line would not show. */
 const alone = (values, x, y, kind, radius) => values.map((value, at) =>
   value !== null && (values[at - 1] ?? null) === null && (values[at + 1] ?? null) === null
     ? svg("circle", { class: `point ${kind}`, cx: x(at), cy: y(value), r: radius }) : null);
@@ -22,7 +22,7 @@ const alone = (values, x, y, kind, radius) => values.map((value, at) =>
 /** A round upper bound for a rate: 5 %, 10 %, 25 %, 50 % or all. */
 export const topOf = (most) => [0.05, 0.1, 0.25, 0.5].find((top) => most <= top) ?? 1;
 
-/** The small one, in a row of a table; all of a table share `top`. */
+/** Small chart in a row of a table; all charts of a table share `top`. */
 export function spark(series, top) {
   const width = 160, height = 24;
   const x = (at) => 3 + (at * (width - 6)) / (series.length - 1), y = (value) => height - 2 - (value / top) * (height - 4);
@@ -32,7 +32,7 @@ export function spark(series, top) {
     alone(series.map(rateOf), x, y, "veto", 2));
 }
 
-/** The large one: veto and override rate as lines, decisions as bars below. */
+/** Large chart: veto and override rate as lines, decisions as bars below. */
 export function overview(data, label, width) {
   const height = 240, left = 48, right = 4, top = 10, lines = 150, bars = 40, gap = 16;
   const { series } = data.all;

@@ -1,4 +1,4 @@
-// One decision in full: what was asked, who said what and when, what ran.
+// One decision in full: the question, each verdict with its time, and the call that ran.
 import { clock, get, h, named, pretty, visible } from "./dom.js";
 
 export async function detail(id, filterBy) {

@@ -36,7 +36,7 @@ export function lasting(seconds) {
   return left < 6000 ? `${Math.round(left / 60)} min` : `${Math.round(left / 3600)} h`;
 }
 
-/** Controls and characters that turn text around are spelled out, so that nothing hides. */
+/** Spell out control characters, and those that turn text around, so that nothing hides. */
 export const visible = (text) =>
   String(text).replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]/gu, (one) =>
     one === "\n" ? one : `\\u${one.codePointAt(0).toString(16).padStart(4, "0")}`);
@@ -44,14 +44,14 @@ export const visible = (text) =>
 export const pretty = (value) => visible(JSON.stringify(value, null, 2) ?? "");
 
 let lastSaid = "";
-/** Told to screen readers, politely, and once. */
+/** Tell screen readers a text, politely and once. */
 export function say(words) {
   if (words === lastSaid) return;
   lastSaid = words;
   $("said").textContent = words;
 }
 
-/** JSON from the console; throws {status, body}. */
+/** Get JSON from the console; throw {status, body}. */
 export async function get(path) {
   return answered(await fetch(path, { headers: { accept: "application/json" } }));
 }
@@ -71,19 +71,19 @@ async function answered(response) {
   throw Object.assign(new Error(body.error ?? response.statusText), { status: response.status, body });
 }
 
-/** Call `work` now and every so many seconds while `wanted()`; failures are left to the banner. */
+/** Call `work` now, and every few seconds while `wanted()`. The banner shows failures. */
 export function every(seconds, wanted, work) {
   let running = false;
   const look = async () => {
     if (running || !wanted() || document.hidden) return;
     running = true;
-    try { await work(); } catch { /* the next look may do better */ } finally { running = false; }
+    try { await work(); } catch { /* the next call may succeed */ } finally { running = false; }
   };
   setInterval(look, seconds * 1000);
   return look;
 }
 
-/** Replace children only when what is shown has changed, so that focus and selection stay. */
+/** Replace children only if they have changed, so that focus and selection stay. */
 export function show(node, key, make) {
   const text = JSON.stringify(key);
   if (node.dataset.shown === text) return;
@@ -96,7 +96,7 @@ export function put(node, text) {
 }
 
 const shelves = new WeakMap();
-/** Children by key, `{node, …}` each: kept while they last, so that focus and selection stay; a node is moved only where the order changed. */
+/** Keep children by key, `{node, …}` each, so that focus and selection stay; move a node only if the order changed. */
 export function keyed(parent, items, keyOf, make, draw) {
   const before = shelves.get(parent) ?? new Map(), now = new Map();
   const focused = parent.contains(document.activeElement) ? document.activeElement : null;
@@ -123,7 +123,7 @@ export function table(caption, columns, rows, props = {}) {
       h("tbody", {}, rows))));
 }
 
-/** Each cell knows its column: on a phone a row is a card, and its cells stand under their names. */
+/** Name each cell's column: on a phone a row is a card, and its cells stand under their names. */
 export function named(node) {
   const names = [...node.tHead.rows[0].cells].map((cell) => cell.textContent);
   node.setAttribute("role", "table");

@@ -1,4 +1,4 @@
-// The live list: at most so many rows, drawn once a frame, however many decisions come.
+// The live list: a bounded number of rows, drawn once a frame, however many decisions come.
 import { detail } from "./detail.js";
 import { $, clock, h, number, say, visible } from "./dom.js";
 
@@ -18,7 +18,7 @@ export function filterQuery() {
   return query;
 }
 
-/** `changed` is called when other decisions are wanted. */
+/** `changed` is called when the filter changes. */
 export function startLive(changed) {
   refilter = () => {
     $("clear").hidden = !filterQuery().size;
@@ -160,7 +160,7 @@ async function open(node, looks = 3) {
   if (node.firstElementChild.getAttribute("aria-expanded") !== "true") return;
   node.querySelector(".detail")?.remove();
   node.append(h("div", { class: "detail" }, made));
-  const ran = node.querySelector(".row .o-continue, .row .o-modify"); // its tool may run still
+  const ran = node.querySelector(".row .o-continue, .row .o-modify"); // its tool may still run
   if (ran && made.dataset.told === "0" && looks) setTimeout(() => open(node, looks - 1), 1500);
 }
 
@@ -178,7 +178,7 @@ export function togglePause() {
   draw();
 }
 
-/** Keys of this view; true if one was meant. */
+/** Handle keys of this view; return true if the key was one of them. */
 export function liveKey(event) {
   const rows = [...list.querySelectorAll(".row")];
   const at = rows.indexOf(document.activeElement?.closest?.("li")?.firstElementChild);

@@ -65,8 +65,8 @@ function counts({ per_second, total }) {
 function banner() {
   const words = signedOut
     ? "You are signed out: this console was started anew, or your session ended. Open the address that it printed, or sign in."
-    : since ? `The console does not answer since ${clock(since / 1000)}. What you see is from then; it goes on by itself.`
-    : !bus.up ? `The bus is away since ${clock(bus.at / 1000)}: ${bus.why}. What you see is from then; it goes on by itself.`
+    : since ? `The console has not answered since ${clock(since / 1000)}. What you see is from then; it goes on by itself.`
+    : !bus.up ? `The bus has been away since ${clock(bus.at / 1000)}: ${bus.why}. What you see is from then; it goes on by itself.`
     : "";
   const node = $("banner");
   node.hidden = !words;
@@ -89,7 +89,7 @@ document.addEventListener("visibilitychange", () => {
   if (document.hidden) hiding = setTimeout(() => { source?.close(); source = null; }, HIDDEN_MS);
   else { if (!source) connect(); looks[view]?.(); }
 });
-setInterval(async () => { // a hidden page holds no stream (browsers give a site six), but tells of held calls
+setInterval(async () => { // a hidden page holds no stream (browsers allow a site six), but still shows the number of held calls
   if (!document.hidden || source || signedOut) return;
   try { const { waiting } = await get("/api/approvals"); heldNow({ count: waiting.length, ids: waiting.map((one) => one.id) }); } catch { /* later */ }
 }, 15_000);

@@ -1,4 +1,4 @@
-// What an operator changes of a queue, each after a question: where a call waits, whether it does, how many at a time.
+// Changes of a queue by an operator, each after a question: move or drop a call, limit or drain a pool.
 import { $, h, number, post, say, short, visible } from "./dom.js";
 
 const dialog = $("order");
@@ -6,10 +6,10 @@ const whom = (call) => `${visible(call.tool)} of ${visible(call.agent || "an age
 const choice = (name, value, words, checked, more) =>
   h("label", { class: "check" }, h("input", { type: "radio", name, value, checked }), words, more);
 
-/** A field that holds no whole number is sent as it stands, and refused: nothing would mean "as configured". */
+/** Send a field that is no whole number as it is, so that it is refused: empty would mean "as configured". */
 const whole = (field) => (Number.isInteger(field.valueAsNumber) ? field.valueAsNumber : field.value);
 
-/** Ask, and send what the form says; `done` looks anew. */
+/** Ask, and send the form's data; `done` reads the queue anew. */
 function ask({ title, words, fields, button, danger, order, said }, done) {
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
   const form = h("form", { method: "dialog" }, h("h2", { id: "order-title" }, title), words.map((text) => h("p", {}, text)), fields, problem,
@@ -33,7 +33,7 @@ function ask({ title, words, fields, button, danger, order, said }, done) {
       problem.hidden = false;
     }
   });
-  // Whoever chooses within a line of the form means that line.
+  // Input in a field of a choice selects that choice.
   for (const field of form.querySelectorAll("label.check select, label.check [type=number]"))
     field.addEventListener("input", () => { field.closest("label").querySelector("[type=radio]").checked = true; });
   dialog.replaceChildren(form);
@@ -47,7 +47,7 @@ export function askMove(pool, call, done) {
   const level = h("input", { type: "number", name: "level", value: call.level, step: 1, "aria-label": "Class" });
   ask({
     title: `Move ${whom(call)}`,
-    words: ["It keeps the time that it has waited, and who has a slot keeps it."],
+    words: ["It keeps the time that it has waited. Calls that have a slot keep it."],
     fields: [choice("to", "first", "Before all others", true), others.length ? choice("to", "before", "Right before", false, before) : "",
       choice("to", "last", "Behind all others"), choice("to", "class", "Into class", false, level)],
     button: "Move", said: `${whom(call)} is moved`,
@@ -61,12 +61,12 @@ export function askDrop(pool, call, done) {
   ask({
     title: `Drop ${whom(call)}?`, danger: true, button: "Drop", said: `${whom(call)} waits no longer`,
     words: ["It waits no longer: it is denied, and cannot come back by itself."],
-    fields: [h("label", {}, "What its LLM is told", reason)],
+    fields: [h("label", {}, "Reason, told to the LLM", reason)],
     order: () => ["drop", { scheduler: pool.scheduler, call: call.id, reason: reason.value }],
   }, done);
 }
 
-/** A pool of a key is named with it; an operator may mean that key, or each. */
+/** Scopes of a limit: a pool with a key is named with it, and the operator may mean that key, or each. */
 const scopes = ({ name }) => (name.includes("/")
   ? [choice("pool", name, `Of ${visible(name)} alone`, true), choice("pool", name.split("/")[0], `Of each key of ${visible(name.split("/")[0])}`)] : []);
 const chosen = (pool, { pool: scope }) => (scope ? scope.value : pool.name);
@@ -74,19 +74,19 @@ const chosen = (pool, { pool: scope }) => (scope ? scope.value : pool.name);
 export function askDrain(pool, done) {
   ask({
     title: `Drain ${visible(pool.name)}?`, danger: true, button: "Drain", said: `${visible(pool.name)} is drained`,
-    words: ["Nothing more of it is given, to anybody in the fleet, until it is limited otherwise.",
-      "What runs ends. Who waits goes on waiting, and is denied when its time is over."],
+    words: ["It gives no more slots, in the whole fleet, until you set another limit.",
+      "Running calls end. Waiting calls go on waiting, and are denied when their time is over."],
     fields: scopes(pool),
     order: (form) => ["limit", { scheduler: pool.scheduler, pool: chosen(pool, form), most: 0 }],
   }, done);
 }
 
 export function askLimit(pool, done) {
-  const most = h("input", { type: "number", name: "most", min: 0, max: pool.limit, step: 1, value: pool.most, "aria-label": "So many at a time" });
+  const most = h("input", { type: "number", name: "most", min: 0, max: pool.limit, step: 1, value: pool.most, "aria-label": "Calls at a time" });
   ask({
     title: `Limit ${visible(pool.name)}`, button: "Limit", said: `The limit of ${visible(pool.name)} is changed`,
-    words: ["Who has a slot keeps it."],
-    fields: [choice("how", "most", "At most so many at a time", pool.ruled === null, most),
+    words: ["Calls that have a slot keep it."],
+    fields: [choice("how", "most", "At most this many at a time", pool.ruled === null, most),
       choice("how", "configured", `As configured: ${number(pool.limit)}`, pool.ruled !== null), h("div", {}, scopes(pool))],
     order: (form) => ["limit", { scheduler: pool.scheduler, pool: chosen(pool, form), most: form.how.value === "most" ? whole(most) : null }],
   }, done);

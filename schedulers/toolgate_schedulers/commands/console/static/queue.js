@@ -1,5 +1,5 @@
-// Who has slots since when, who waits for them in which place, and why; operators change it. Panels and rows
-// keep their place in the page while they last, so that focus stays.
+// Calls that have slots, since when, and calls that wait, with place and reason; operators change them. Panels and
+// rows keep their place in the page while they last, so that focus stays.
 import { $, every, get, h, keyed, lasting, named, number, put, short, table, visible } from "./dom.js";
 import { askDrain, askDrop, askLimit, askMove } from "./queue-orders.js";
 

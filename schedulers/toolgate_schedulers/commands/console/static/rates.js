@@ -1,4 +1,4 @@
-// Veto rates over time: of all, by scheduler, by tool; each chart has its numbers beside it.
+// Veto rates over time: of all decisions, by scheduler, by tool; each chart has its numbers beside it.
 import { overview, spark, topOf } from "./chart.js";
 import { $, every, get, h, number, percent, show, table, visible } from "./dom.js";
 

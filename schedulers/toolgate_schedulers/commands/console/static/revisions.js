@@ -1,4 +1,4 @@
-// By which configurations schedulers rule: rollouts, replicas, what was pushed, what was changed. Nothing is changed here.
+// Configurations of the schedulers: rollouts, replicas, history, changes. Read only.
 import { $, day, every, get, h, number, percent, show, table, visible } from "./dom.js";
 
 export const startRevisions = (wanted) => every(2, wanted, async () => {
@@ -61,7 +61,7 @@ function scheduler(one) {
 const replica = (one) => h("tr", { class: "aside" },
   h("th", { scope: "row", class: "indent" }, visible(one.replica)),
   h("td", {}, one.revision ? code(one.revision) : "does not say"), h("td", {}, one.trial ? code(one.trial) : ""),
-  h("td", { class: "said" }, [one.refused && `refused: ${visible(one.refused)}`, one.follows === false && "does not follow what is pushed"]
+  h("td", { class: "said" }, [one.refused && `refused: ${visible(one.refused)}`, one.follows === false && "does not follow pushed configurations"]
     .filter(Boolean).join(", ")));
 
 function history({ scheduler: name, history: rows }) {

@@ -1,4 +1,4 @@
-// Who is alive: schedulers with their replicas, orchestrators, readers of facts.
+// Living schedulers with their replicas, orchestrators, and readers of facts.
 import { $, every, get, h, number, show, table, visible } from "./dom.js";
 
 export const startRoster = (wanted) => every(2, wanted, async () => {
@@ -9,7 +9,7 @@ export const startRoster = (wanted) => every(2, wanted, async () => {
 function schedulers(lines) {
   if (!lines.length) {
     return h("div", { class: "empty" }, h("h2", {}, "No scheduler is alive"),
-      h("p", {}, "Agents run their tools unasked, unless they require one. To start one:"),
+      h("p", {}, "Agents run their tools without rulings, unless they require a scheduler. To start one:"),
       h("pre", {}, "toolgate scheduler run policy --config rules.yaml"));
   }
   const columns = [["scheduler", ""], ["replicas", "num"], ["priority", "num"], ["tools", ""], ["answered", "num"], ["late", "num"], ["last seen", "num"]];

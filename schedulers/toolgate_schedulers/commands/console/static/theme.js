@@ -1,4 +1,4 @@
-// Before anything is drawn: the theme that was chosen, else the system's.
+// Before anything is drawn, set the chosen theme, or the system's.
 try {
   const chosen = localStorage.getItem("toolgate-theme");
   if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
