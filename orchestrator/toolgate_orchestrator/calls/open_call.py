@@ -1,4 +1,4 @@
-"""A call that was let through, until its end is told: all that the facts about it say, whoever runs it. Pure.
+"""A call that was let through, until its end is reported, with the fields of all facts about it. Pure.
 
 open ─▶ tool:selected         succeed ─▶ tool:post    (of a request to an LLM: usage)
                               fail    ─▶ tool:error   (provider:error)
@@ -61,7 +61,7 @@ class OpenCall(NamedTuple):
 
     @property
     def decision(self) -> str:
-        """Id of the decision that let it through; empty where nobody was asked."""
+        """Id of the decision that let it through; empty if nobody was asked."""
         return str(self.about.get("decision_id", ""))
 
     @property
@@ -77,7 +77,7 @@ class OpenCall(NamedTuple):
 
     @property
     def tree(self) -> str:
-        """Root session, or the agent where no session is told: bounds go by it."""
+        """Root session, or the agent if no session is known. Bounds go by it."""
         return str(self.about["root_session"] or self.about["agent"])
 
     def selected(self) -> Fact:
@@ -147,7 +147,7 @@ def describe_place(
 
 
 def as_text(value: Any) -> str:
-    """Return a name or an id as it travels; nearly all do so as they are."""
+    """Return a name or an id as it travels; nearly all are unchanged."""
     return value if type(value) is str and value.isascii() else to_text(value)
 
 

@@ -23,7 +23,7 @@ def note_fault(part: Part, error: BaseException, whose: Hashable = None) -> None
     key = (part, whose, type(error))
     if key not in _told and len(_told) < MAX_REPORTS:
         _told.add(key)
-        _log.error("a fault in the gate, told once; what was ruled stands", part=part, error=where(error))
+        _log.error("the gate has a fault, logged once; its rulings stand", part=part, error=where(error))
 
 
 def call_guarded(callback: Callable[..., object], *told: Any) -> None:

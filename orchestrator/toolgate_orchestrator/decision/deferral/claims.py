@@ -78,7 +78,9 @@ class StandingClaims(Deferrals):
                 await asyncio.sleep(AGAIN_S)
                 continue
             except Exception as error:  # noqa: BLE001 - a fault of ours: it is told, the others go on
-                _log.error("a claim was not made again", decision=decision, error=where(error))
+                _log.error(
+                    "a claim on a decision could not be made again", decision=decision, error=where(error)
+                )
             recent.pop()
 
     async def _restore_one(self, decision: str, claim: Claim) -> None:
@@ -87,11 +89,11 @@ class StandingClaims(Deferrals):
         standing = await super().claim(decision, claim)
         if standing == claim:
             metrics.count(metrics.CLAIMS_LOST, "restored")
-            _log.warning("the server had forgotten who took a person's answer", decision=decision)
+            _log.warning("the server had forgotten which process took a person's answer", decision=decision)
         elif standing is not None and standing.answer == claim.answer == "allow":
             metrics.count(metrics.CLAIMS_LOST, "twice")
             _log.error(
-                "a decision was gone on with twice: the server forgot the first answer, and took another",
+                "a decision was resumed twice: the server forgot the first answer, and took another",
                 decision=decision,
                 first=printable(claim.person),
                 second=printable(standing.person),

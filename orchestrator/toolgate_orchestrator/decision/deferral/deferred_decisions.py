@@ -95,11 +95,15 @@ class DeferredDecisions:
             token = make_token(secret, self._config.namespace, body, call.question)
             await self._kept.keep(call.question.id, self._orchestrator, body, seconds)
         except (UnreadableQuestion, CodecError) as error:
-            return _deny("no_approver", f"It needs a person's approval, and cannot be kept for one: {error}")
+            return _deny(
+                "no_approver", f"It needs a person's approval, but the question was not stored: {error}"
+            )
         except TransportError as error:
-            _log.warning("a question to a person was not kept", decision=call.question.id, error=str(error))
-            away = "it could not be kept for one, as the bus is away or will not; try again later"
-            return _deny("bus_down", f"It needs a person's approval, and {away}")
+            _log.warning(
+                "a question to a person could not be stored", decision=call.question.id, error=str(error)
+            )
+            away = "the question was not stored: the bus is away or refused it; try again later"
+            return _deny("bus_down", f"It needs a person's approval, but {away}")
         return objection(call) or replace(
             ruling,
             outcome="ask",
@@ -167,7 +171,7 @@ class DeferredDecisions:
             and not client.up
             and not await client.reachable(self._config.patience_ms / 1000)
         ):
-            return _deny("bus_down", "It waits for a person's answer, and the bus that keeps it is away")
+            return _deny("bus_down", "It waits for a person's answer, but the bus that stores it is away")
         try:
             found = await self._find(call.question, answer)
             if isinstance(found, str):
@@ -182,9 +186,9 @@ class DeferredDecisions:
             claim = Claim(self._orchestrator, given, person, secrets.token_hex(16))
             standing = await self._claim(token.id, claim)
         except TransportError as error:
-            _log.warning("a person's answer was not taken", decision=call.question.id, error=str(error))
+            _log.warning("a person's answer could not be taken", decision=call.question.id, error=str(error))
             return _deny(
-                "bus_down", "A person's answer to it could not be taken, as the bus is away or will not"
+                "bus_down", "A person's answer to it could not be taken: the bus is away or refused it"
             )
         except (UnreadableQuestion, BadPlaceholder):
             return _deny("void", _CHANGED)
@@ -216,7 +220,7 @@ class DeferredDecisions:
         """Return the decision that waits for this answer to this call, or words for why there is none."""
         token = read_token(answer.token)
         if token is None or answer.answer not in ("allow", "refuse", "expired") or type(answer.by) is not str:
-            return "The answer that came with it is none that a question gave the token of"
+            return "The answer that came with it is not valid: it needs a token, and allow, refuse or expired"
         kept = await self._kept.find(token.id)
         if kept is None:
             return _UNKNOWN
@@ -275,7 +279,7 @@ class DeferredDecisions:
 
 
 _UNKNOWN: Final = (
-    "The question that the answer with it was given to does not wait here: it is unknown in this namespace, "
+    "The question that this answers does not wait here: it is unknown in this namespace, "
     "or was forgotten"
 )
 _CHANGED: Final = "It is not the call that a person was asked about: other arguments, tool or agent"

@@ -82,7 +82,11 @@ class DeferralWatch:
                 self.stop()
             elif not call.is_over:
                 self._timer = self._loop.call_later(AGAIN_S, self._begin_end)
-            _log.info("a decision that waits was not ended yet", decision=call.question.id, error=str(error))
+            _log.info(
+                "a decision that waits for a person could not be ended yet",
+                decision=call.question.id,
+                error=str(error),
+            )
             return
         self.stop()
         if standing == claim:
