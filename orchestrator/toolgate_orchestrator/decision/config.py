@@ -119,9 +119,9 @@ class ToolgateConfig(StrictModel):
     @classmethod
     def _not_reserved(cls, names: Any) -> Any:
         if IN_PROCESS in names:
-            raise ValueError(f"{IN_PROCESS!r} names the hooks of this process; it is always heard")
+            raise ValueError(f"{IN_PROCESS!r} stands for the hooks of this process, which are always asked")
         for name in sorted(RESERVED_NAMES.intersection(names)):
-            raise ValueError(f"{name!r} is no scheduler's name: {explain_reserved(name)}")
+            raise ValueError(f"{name!r} is not a scheduler's name: {explain_reserved(name)}")
         return names
 
 

@@ -472,7 +472,7 @@ def exchange_sync(
 
 def _open(message: _Result) -> Any:
     if isinstance(message.error, asyncio.CancelledError):  # the caller did not cancel it
-        raise ToolgateError("the guard was closed while it ruled on the call")
+        raise ToolgateError("the guard was closed before this was done")
     if message.error is not None:
         raise message.error
     return message.value

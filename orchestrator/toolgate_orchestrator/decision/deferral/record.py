@@ -79,7 +79,7 @@ def digest_value(value: Any) -> bytes:
     while todo:
         left -= 1
         if not left:
-            raise UnreadableQuestion("its arguments are too many to be told from others")
+            raise UnreadableQuestion("its arguments hold too many values")
         one = todo.pop()
         if isinstance(one, str):
             text = one.encode("utf-8", "surrogatepass")
@@ -95,7 +95,7 @@ def digest_value(value: Any) -> bytes:
             digest.update(b"m%d:" % len(one))
             todo += [part for key in sorted(one) for part in (key, one[key])]
         else:
-            raise UnreadableQuestion(f"its arguments hold a {type(one).__name__}, which is no plain value")
+            raise UnreadableQuestion(f"its arguments hold a {type(one).__name__}, which is not a plain value")
     return digest.digest()
 
 

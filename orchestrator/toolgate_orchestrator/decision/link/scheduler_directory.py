@@ -118,7 +118,7 @@ class SchedulerDirectory:
             version = version or packing.VERSION
             other = any(each.signs_otherwise for each in members)
             if other and self._is_untold("scheme", name):
-                _log.error(f"a scheduler is not believed: it is {OTHER_SCHEME}", scheduler=name)
+                _log.error(f"a scheduler is not trusted: it is {OTHER_SCHEME}", scheduler=name)
             phases = get_args(Phase) if version > packing.VERSION else ("select", "verify")
             return SchedulerInfo(
                 name, one.priority, tools, False, version, phases, gone=one.gone, signs_otherwise=other

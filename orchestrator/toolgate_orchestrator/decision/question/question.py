@@ -206,7 +206,7 @@ def write_question(
         body = codec.question_body(question, out.value, truncated=True)
     _check(question)
     if len(body) > packing.MAX_QUESTION:
-        raise UnreadableQuestion(f"it would be {len(body)} bytes, and {packing.MAX_QUESTION} can be read")
+        raise UnreadableQuestion(f"it has {len(body)} bytes, and at most {packing.MAX_QUESTION} can be read")
     return body, out
 
 

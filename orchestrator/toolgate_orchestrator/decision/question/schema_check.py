@@ -96,7 +96,7 @@ def _look_over(schema: Any) -> None:
         if len(met) == 2:  # the library looks for those patterns with an engine that may never end
             raise Uncheckable("the schema has unevaluatedProperties beside patternProperties")
         if node is not schema and isinstance(node.get("$schema"), str):
-            raise Uncheckable("the schema changes its own kind inside")
+            raise Uncheckable("the schema names another $schema inside")
 
 
 def _nodes(schema: Any) -> Iterator[Mapping[str, Any]]:
@@ -126,7 +126,7 @@ def _count_steps(check: Any) -> Any:
         left = _steps_left.get()
         left[0] -= 1
         if left[0] < 0:
-            raise Uncheckable(f"to check it takes more than {_MAX_STEPS} steps")
+            raise Uncheckable(f"the check takes more than {_MAX_STEPS} steps")
         found: Iterator[ValidationError] | None = check(validator, written, instance, schema)
         return found
 

@@ -57,4 +57,4 @@ def _sanitize_answer(verdict: Verdict | Failure) -> Verdict | Failure:
         if verdict.reason is None or verdict.reason.isascii():
             return verdict
         return verdict.model_copy(update={"reason": packing.make_readable(verdict.reason)})
-    return Failure(reason=f"a hook answered {type(verdict).__name__}, which is no verdict")
+    return Failure(reason=f"a hook answered {type(verdict).__name__}, which is not a verdict")
