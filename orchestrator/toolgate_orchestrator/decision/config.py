@@ -59,7 +59,7 @@ class RedactConfig(StrictModel):
 class ToolgateConfig(StrictModel):
     """The configuration of one gate: where the bus is, who must answer, how long to wait, what to hide.
 
-    Times end in their unit: `_ms` is milliseconds, `_s` seconds. `parse` raises ConfigError for wrong fields.
+    The name of a time ends in its unit: ms or s. `parse` raises ConfigError, which names each wrong field.
     """
 
     redis: str | None = None
