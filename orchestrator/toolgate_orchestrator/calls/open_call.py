@@ -120,7 +120,7 @@ def open_call(
         tool, grants, given = decision.tool_name, decision.grants, decision.tool_input
         replaced = decision.original_tool if decision.outcome == "modify" else None
     is_request = tool == LLM_REQUEST
-    # An LLM may name anything: what is no tool of the program has no name in metrics and budgets.
+    # An LLM may name anything: an unknown tool is `other` in metrics and budgets.
     label = tool if is_request or tool in (call.tools or (call.tool,)) else OTHER
     about: dict[str, Any] = {"tool": label, "tool_call_id": as_text(call.id), **whose}
     if decision is not None:

@@ -161,7 +161,7 @@ class Gate:
         bus = bus_settings(config.redis, named, config.keys)
         config = config.model_copy(update={"namespace": bus.namespace, "keys": bus.keys})
         url = bus.redis or await asyncio.to_thread(find_running_server)
-        await asyncio.to_thread(loggers.load)  # a first warning must not stop all decisions for that long
+        await asyncio.to_thread(loggers.load)  # loading it with a first warning would block all decisions
         keys = read_keys(config.keys) if config.keys is not None else None
         client = await acquire(url, config.namespace, keys) if url else None
         try:
@@ -301,7 +301,7 @@ class Gate:
                 self.note_above(at.above)
             elif (
                 at.parent is None and self._client is not None
-            ):  # of a door's own session, which may be stopped
+            ):  # the session of the door itself, which may be stopped
                 self._client.pauses.ancestry.note(at.session, at.above[-1])
         is_asked = call.answer is not None or self._asks_about(call, local)
         if not is_asked:
@@ -346,7 +346,7 @@ class Gate:
         at = call.at or NOBODY
         is_below = at.parent or at.lineage or at.root not in ("", at.session)
         if self._client is not None and (is_below or self._client.pauses.ancestry.told):
-            completed = self.complete(at)  # what was told before, a caller may leave out
+            completed = self.complete(at)  # a caller may leave out what it told before
             if completed is not at:
                 at, call = completed, call._replace(at=completed)
         if call.tools is not self._shown or len(call.tools) != self._shown_count:
@@ -379,7 +379,7 @@ class Gate:
                     return await self._decide(state, local, ask, call.answer)
             return await self._decide(state, local, ask, call.answer)
         finally:
-            if state.on_objection is None:  # else it is not decided, and whoever watches it ends it
+            if state.on_objection is None:  # else it waits for a person, and its watch ends it
                 self._dispatcher.end(state)
             DECISION.reset(before)
 
@@ -511,11 +511,11 @@ class Gate:
     async def _admit(self, call: DecisionState, ruling: RulingResult, audience: Recipients) -> RulingResult:
         """Run the admission round of a call that is about to run."""
         client = self._client
-        if client is not None and client.pauses.standing:  # what is paused or stopped is given nothing
+        if client is not None and client.pauses.standing:  # a paused or stopped call is given nothing
             stopped = await self._heed_operators(client, call)
             if stopped is not None:
                 return stopped
-        if ruling.winner is not None or audience.admitters:  # who answered may have proven its own word
+        if ruling.winner is not None or audience.admitters:  # an answer may have proven an announcement
             audience = self._audience(ruling.tool_name or call.question.tool_name)
         if audience.admitters:
             ruling = await admit(self._dispatcher, call, ruling, audience, self.config)

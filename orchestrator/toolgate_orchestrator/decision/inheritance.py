@@ -75,10 +75,10 @@ def _both(parent: SchedulerLimits | None, own: SchedulerLimits | None) -> Schedu
         tools = tuple(tool for tool in parent.can_modify if tool in own.can_modify)
     return SchedulerLimits(
         max_priority=min(caps, default=None),
-        # To be asked about fewer tools is to be asked less: only the parent can narrow.
+        # Fewer tools mean fewer questions: only the parent can narrow them.
         tools=None if parent.tools is None else tuple(dict.fromkeys((*parent.tools, *(own.tools or ())))),
         can_modify=tools,
-        # To name a tool is also to trust it with what is redacted: only the parent can do that.
+        # Naming a tool also trusts it with redacted values: only the parent can do that.
         may_restore=parent.can_modify is not None and parent.may_restore and own.may_restore,
     )
 

@@ -81,7 +81,7 @@ class DecisionRecorder:
         try:
             if not (ruling.why == "agreed" and self._record_unanimous(call, now)):
                 self._record_in_full(call, decision)
-        except Exception as error:  # noqa: BLE001 - what was ruled stands, whether it can be kept or not
+        except Exception as error:  # noqa: BLE001 - the ruling stands, recorded or not
             note_fault("record", error)
         if call.admitted and decision.allowed and decision.grants:
             if len(self._scarce) >= MAX_SCARCE:
@@ -104,7 +104,7 @@ class DecisionRecorder:
     def _record_unanimous(self, call: DecisionState, now: float) -> bool:
         """Record the usual case in short: all said continue. Return False if there is more to tell."""
         group, client = call.agreed, self._client
-        if group is None or client is None or call.question.trace:  # (a trace id may become an example)
+        if group is None or client is None or call.question.trace:  # (its trace id may become an exemplar)
             return False
         if len(call.body) > MAX_QUESTION or len(group) > MAX_RECIPIENTS:
             return False
@@ -137,7 +137,7 @@ class DecisionRecorder:
         if call.shadows is not None:
             call.shadows.record_decision(decision, call.question.agent_target, call.outgoing, call.replaced)
         disagreeing = self._compare(call)
-        # Whoever was asked may answer, and reserve, when nobody waits any longer: it is to hear the end.
+        # A scheduler that was asked may answer, and reserve, after the decision: it must learn the end.
         if decision.verdicts or self.is_recording or any(name != IN_PROCESS for name in asked):
             self._keep(lambda seq, at: self._decision(call, decision, asked, disagreeing, seq, at))
 
@@ -187,7 +187,7 @@ class DecisionRecorder:
             ended = data.get("decision_id")
             frees, table = type(ended) is str and self._scarce.pop(ended, False) is None, client.table
             if frees or table.held or (event in TOOL_ENDS and table.is_awaited(data.get("session"))):
-                client.bus.hurry_facts()  # somebody may wait for this very end
+                client.bus.hurry_facts()  # another call may wait for this end
 
     def _plain_body(self, fields: dict[str, Any]) -> bytes | None:
         """Return the bytes of a fact if all of it may leave as it is, as most may; else None."""
@@ -211,7 +211,7 @@ class DecisionRecorder:
         client = self._client
         if client is not None:
             client.facts += 1
-            client.batch = None  # what is agreed on after this comes after it
+            client.batch = None  # later unanimous decisions come after this fact
             client.fact(partial(make, client.facts, time.time()))
 
     def _decision(

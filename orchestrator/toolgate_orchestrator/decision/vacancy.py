@@ -42,7 +42,7 @@ def tell(line: str, about: str = "") -> None:
     if key not in _told and len(_told) < MAX_LINES:
         _told[key] = line
         say = _sayers[-1] if _sayers else _log.warning
-        Context().run(say, line)  # it is about no single decision
+        Context().run(say, line)  # the line belongs to no single decision
 
 
 def _is_told(about: str) -> bool:
@@ -80,7 +80,7 @@ class Vacancy:
     async def tell_unruled(self) -> None:
         """Log, once per process, why no scheduler rules on a call, if none is there to be asked."""
         if not self.is_told:
-            self.is_told = True  # before anything is waited for: calls may come side by side
+            self.is_told = True  # before the await, as calls may be concurrent
             try:
                 self._line = await tell_unruled(self._config, self.client)
                 self.is_told = bool(self._line)
@@ -122,13 +122,13 @@ class Vacancy:
 async def tell_unruled(config: ToolgateConfig, client: GateClient | None) -> str:
     """Log, once per process, that calls run without rulings, and why. Return the line, or an empty text."""
     if client is not None and client.up and (client.directory.announced or config.required):
-        return ""  # they leave this call alone, or the plan does
+        return ""  # those schedulers, or the plan, leave this call alone
     if client is not None and not client.up:
         line = f"{RUN}: {_problem(client)}"
         tell(line)
         return line
     about = f"{RUN} {_where(client)} {config.namespace}"
-    if not _is_told(about):  # the look for other namespaces is for the line alone
+    if not _is_told(about):  # look for other namespaces only if the line is logged
         where = await _with_namespaces(_where(client), client, config.namespace)
         tell(f"{RUN}: {where}; {START}; {REQUIRE}", about)
     return _told.get(about, "")

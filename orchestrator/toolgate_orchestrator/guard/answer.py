@@ -16,7 +16,7 @@ AskHow = Callable[["AskUser", "ToolQuestion"], Any] | Literal["defer"] | None
 _ANSWERS: Final[tuple["Answer", ...]] = ("allow", "refuse", "expired", "no_approver")
 
 
-class AskExit(Exception):  # noqa: N818 - control flow of this room
+class AskExit(Exception):  # noqa: N818 - control flow of this package
     """An exception that is no `Exception` left the function that asks; the question is withdrawn first."""
 
     def __init__(self, error: BaseException) -> None:

@@ -134,7 +134,7 @@ class GateThread:
         try:
             self.gate = gate = await Gate.start(self._config)
         except BaseException as error:
-            self._opening, self._early = None, []  # the next one tries again
+            self._opening, self._early = None, []  # the next caller tries again
             _log.error("the gate could not be opened", error=where(error))
             raise
         early, self._early = self._early, []
@@ -364,7 +364,7 @@ class _Errand:
     def _put(self, message: Any) -> bool:
         try:
             self._box.put(message)
-        except RuntimeError:  # its loop is over
+        except RuntimeError:  # its loop has ended
             return False
         return True
 

@@ -353,7 +353,7 @@ class Guard(LlmRequests):
         """Rule on a call after a fault of the guard itself: nobody may gain by it if schedulers must rule."""
         if isinstance(error, (ConfigError, TurnStop, *self._passes)):
             raise error
-        from toolgate_orchestrator.decision.faults import note_fault  # late: nothing fails as a rule
+        from toolgate_orchestrator.decision.faults import note_fault  # late: rarely needed
 
         note_fault("rule", error)
         reports, config = self._now().reports, self.config

@@ -113,7 +113,7 @@ class Reports:
             return None if cost is None else micro_units(cost)
         try:
             return micro_units(self.cost_of(result))
-        except Exception as error:  # noqa: BLE001 - the program's; what was reserved is charged then
+        except Exception as error:  # noqa: BLE001 - the fault of the program; the reservation is charged then
             _log.error("the cost of a result could not be read", error=where(error))
             return None
 

@@ -270,7 +270,7 @@ class Decider:
         elif how == "deny" and stop is not None:
             return None  # the gate denies it, and records that
         from toolgate_orchestrator.decision.link.pauses import (
-            explain_stop,  # late: a turn that is stopped has a gate
+            explain_stop,  # late: the gate has loaded it by now
         )
 
         words = STOPPED if stop is None else explain_stop(stop)

@@ -19,11 +19,8 @@ def read_settings(
 
     A file holds the section `toolgate:`, alone or beside other sections, or only the content of that section.
     """
-    from toolgate_orchestrator.decision.config import (  # late: a program that only names a
-        ToolgateConfig,
-        parse,
-    )
-    # guard's class need not wait for pydantic
+    # Late: a program that only names the class Guard need not wait for pydantic.
+    from toolgate_orchestrator.decision.config import ToolgateConfig, parse
 
     if config is None:
         return parse(dict(fields), "Guard")

@@ -189,7 +189,7 @@ class ToolFunction:
             if name not in rest and name not in self._defaults:
                 default = self._signature.parameters[name].default
                 if default is inspect.Parameter.empty:
-                    break  # the function itself says so
+                    break  # the function itself raises for it
                 placed.append(default)
             else:
                 placed.append(rest.pop(name, self._defaults.get(name)))
@@ -276,7 +276,7 @@ def _with_defaults(signature: inspect.Signature, wrapper: Any) -> inspect.Signat
     """Return the signature with a wrapper's defaults, which are used whatever it says that it wraps."""
     try:
         own = inspect.signature(wrapper, follow_wrapped=False).parameters
-    except (ValueError, TypeError):  # one that is no Python function
+    except (ValueError, TypeError):  # not a Python function
         return signature
     found = dict(signature.parameters)
     for one in own.values():

@@ -121,7 +121,7 @@ class DirectCalls:
 def _describe(result: Any) -> dict[str, Any]:
     try:
         told = read_result(as_tool_result(result))
-    except Exception:  # noqa: BLE001 - a result is another's value; what was reserved is charged then
+    except Exception:  # noqa: BLE001 - a foreign result; its reservation is charged then
         return {"success": getattr(result, "success", True) is not False}
     return {"success": told.success, **({} if told.cost is None else {"cost": told.cost}), **told.signals}
 

@@ -77,7 +77,7 @@ class StandingClaims(Deferrals):
                 tries -= 1
                 await asyncio.sleep(AGAIN_S)
                 continue
-            except Exception as error:  # noqa: BLE001 - a fault of ours: it is told, the others go on
+            except Exception as error:  # noqa: BLE001 - a fault of ours: log it, and restore the others
                 _log.error(
                     "a claim on a decision could not be made again", decision=decision, error=where(error)
                 )

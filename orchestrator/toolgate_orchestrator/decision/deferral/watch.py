@@ -94,5 +94,5 @@ class DeferralWatch:
             call.describe_deferral(answer=claim.answer, answered_by="", asker=self._orchestrator)
             try:
                 self._recorder.record(call, ruling)
-            except Exception as error:  # noqa: BLE001 - nobody waits for it: it is told, and that is all
+            except Exception as error:  # noqa: BLE001 - nobody waits for it, so it is only logged
                 _log.error("the end of a decision was not recorded", error=where(error))

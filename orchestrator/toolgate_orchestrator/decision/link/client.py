@@ -129,7 +129,7 @@ class GateClient:
                 except Exception as error:  # noqa: BLE001 - our fault must not cost the others their verdicts
                     note_fault("verdict", error, scheduler)
                     if question is not None and scheduler in question.asked:
-                        question.deny(scheduler, now)  # nobody knows what it said
+                        question.deny(scheduler, now)  # its verdict is unknown
                         ending.append(question)
         for question in ending:
             question.end_if_over()

@@ -76,7 +76,7 @@ class SchedulerDirectory:
         self.members = members
         by_name = select_trusted(members)
         spoken = self._spoken.with_each(
-            # One whose word does not count may read less than the others, but cannot shut them out.
+            # An unsigned replica beside signed ones may lower the version, but not to none.
             [one for one in members if one.signed or not by_name[one.name][0].signed or _reads_any(one)],
             now,
         )

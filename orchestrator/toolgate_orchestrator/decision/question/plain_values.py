@@ -242,7 +242,7 @@ class _Reading:
     def _read_enum(self, value: Any, kind: type, depth: int) -> Any:
         told = self.read(object.__getattribute__(value, "_value_"), depth + 1)
         own = _scalar(value, kind)
-        if own is not value and not same_json(own, told):  # a text that is one thing, and says another
+        if own is not value and not same_json(own, told):  # its own text differs from its value
             raise _NoPlainForm
         return told
 

@@ -150,7 +150,7 @@ class Redactor:
         plain = to_plain(tool_input)
         if plain is tool_input:
             return self._redact(plain, before, tool)
-        plain = copy_arguments(plain)  # what is ruled on stays as it is, whoever changes a list in an object
+        plain = copy_arguments(plain)  # a copy, which later changes of the caller do not reach
         out = self._redact(plain, before, tool)
         out.plain = plain
         return out
@@ -261,7 +261,7 @@ class Redactor:
 
     def _scalar_trouble(self, value: Any, kind: type, out: RedactedArguments) -> Kind | None:
         if kind is str:
-            if len(value) > out.max_chars:  # not looked at: no part of it leaves
+            if len(value) > out.max_chars:  # not searched, as no part of it leaves
                 return "truncated"
             if self._matches(value, out):
                 return "redacted"
@@ -292,7 +292,7 @@ class Redactor:
             original = _reveal(out.value[key], out.placeholders)
             out.value[key] = _hide(original, "truncated", out)
             size, count = size - bytes_ + packing.size(out.value[key]), count - nodes + 1
-            # Looked at as a whole only where that may be the end: else it would be packed for each argument.
+            # Pack the whole only if that may be the end; else it would be packed for each argument.
             if size <= _ROOM and count <= _MAX_TRAVELLING and packing.fits(out.value, _ROOM):
                 return
         whole = {key: _reveal(value, out.placeholders) for key, value in out.value.items()}
@@ -306,7 +306,7 @@ class Redactor:
         return (
             not self.configured
             and len(body) <= min(self.max_chars(""), _FEW_BYTES)
-            # Either byte may stand in a time as well, and then does so for a quarter of an hour.
+            # A time may hold either byte too, for a quarter of an hour.
             and (_BRACKET not in body or (_MARK_BYTES not in body and _WHOLE_BYTES not in body))
             and (_WIDE not in body or all(map(_is_narrow, fields.values())))
             and len(fields) <= packing.MAX_ENTRIES

@@ -120,7 +120,7 @@ class Dispatcher:
         try:
             self.table.open[question.key] = question
             if group is not None and self.table.join_group(group, now) and client is not None:
-                client.bus.hurry_facts()  # what it waits for may be told in them
+                client.bus.hurry_facts()  # they may hold the end that it waits for
             if asked and client is not None:
                 self._publish(client, question)
             if unasked or hopeless:
@@ -129,7 +129,7 @@ class Dispatcher:
             question.end_if_over()
             if asked and client is not None:
                 self.table.leaves(now)
-            if local is not None:  # after that: a hook may keep the loop
+            if local is not None:  # last, as a hook may block the loop
                 hooks = loop.create_task(consult(local, question))
             if question.closed is not None:
                 await self.table.rest(call.started)
@@ -342,7 +342,7 @@ class Dispatcher:
     def ask_again(self, question: OpenRound, name: str, version: int) -> None:
         """Ask a scheduler once more, in the version that all its replicas read by now."""
         if self._client is not None and name in question.asked:
-            if version == packing.VERSION:  # which knows no request
+            if version == packing.VERSION:  # that version has no request
                 question.readers -= {name}
             item = self._sign_item("question", name, question, question.body_for(name), version)
             self._client.ask((name,), question.key[0], item)
@@ -396,7 +396,7 @@ class Dispatcher:
         call = question.call
         self.table.held.add(question.key)
         if self._client is not None:
-            self._client.bus.hurry_facts()  # what it waits for may be told in them
+            self._client.bus.hurry_facts()  # they may hold the end that it waits for
         call.report_waits(self._note)
         if call.on_hold is None or not isinstance(heard.verdict, Hold):
             return

@@ -222,7 +222,7 @@ class OpenRound:
         if capped and cap is not None:
             priority = cap
         if verdict.priority is None and scheduler in audience.capped and verdict.action != "continue":
-            capped = True  # what it announced of itself was
+            capped = True  # its announced priority was
         problem: str | None = None
         said: Verdict | None = None
         if type(verdict) is Modify:
@@ -334,7 +334,7 @@ class OpenRound:
     def tick(self) -> None:
         """Let time pass, to the present."""
         self._round.tick(time.monotonic())
-        self.deadline = None  # nobody looks at it any more
+        self.deadline = None  # the timer no longer watches it
         self.end_if_over()
 
     def end_if_over(self) -> None:

@@ -147,7 +147,7 @@ class ToolCalls:
         except BaseException as error:
             if not theirs(error):
                 raise
-            if is_cancel_requested():  # it was told to end, and says so in another way
+            if is_cancel_requested():  # it was cancelled, and reports that in another way
                 raise asyncio.CancelledError from None
             words = words_of(error)
             raised = f"raised {name_of(error)}{f': {words}' if words else ''}"

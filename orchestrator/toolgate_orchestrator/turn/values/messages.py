@@ -97,7 +97,7 @@ def _spec(name: str, tool: Any) -> ToolSpec:
         native = getattr(tool, "native_tool_spec", None)
         if isinstance(native, Mapping) and isinstance(native.get("type"), str):
             return ToolSpec(**{**fields, **jsonable(native)})
-    except Exception as error:  # noqa: BLE001 - of the tool's; as a function it can still be called
+    except Exception as error:  # noqa: BLE001 - the fault of the tool; it can still be called as a function
         logger.warning("native_tool_spec of tool %s: %s; it is offered as a function", name, where(error))
     return ToolSpec(**fields)
 
