@@ -216,7 +216,6 @@ class Gate:
         If not, the call can run as in a plain loop. `local` is True if the process has a scheduler of its
         own, `is_request` is True for a request to an LLM.
         """
-        """
         audience = self._audience(tool_name)
         if local or audience.names or audience.required or audience.admitters:
             return True

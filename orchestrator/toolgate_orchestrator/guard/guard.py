@@ -77,7 +77,6 @@ class Guard(LlmRequests):
 
         Raises ConfigError for a wrong configuration or argument.
         """
-        """
         self.config: ToolgateConfig = read_settings(config, {**fields, "agent": agent} if agent else fields)
         """Configuration of its gate."""
         self.tools = ToolRegistry()
@@ -123,9 +122,9 @@ class Guard(LlmRequests):
     def turn(self, at: Caller | None = None, stop: OnStop | None = None, *, request: str = "") -> AgentTurn:
         """Return a turn, for `with`. `toolgate agents` shows it, and ends it by `stop` (see `AgentTurn`).
 
-        `at` is the caller; default: the turn or tool that runs here. `request` is what the user asked for, in
-        their own words. It is redacted, and told to the schedulers that read it. Inside a running tool it
-        stays that of the turn above, as the words of an LLM are not a user's.
+        `at` is the caller; default: the turn or tool that runs here, else a session of the guard. `request`
+        is what the user asked for, in their own words. It is redacted, and told to the schedulers that read
+        it. Inside a running tool it stays that of the turn above, as the words of an LLM are not a user's.
         """
         if not request or tool_place() is not None:
             request = user_request()
