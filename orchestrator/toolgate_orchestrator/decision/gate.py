@@ -339,8 +339,8 @@ class Gate:
         outcome is `ask`, with a token. The same call with that token in `call.answer` then resumes the
         decision, here or in another process. `on_hold` is called for each scheduler that holds the call.
 
-        Raises nothing for what schedulers or the bus do; exceptions of `ask` whose types are in `passes` do
-        leave. If the task is cancelled, the question is withdrawn.
+        Raises ConfigError for an unknown ability in `call.can`, and exceptions of `ask` whose types are in
+        `passes`, but nothing for what schedulers or the bus do. A cancellation withdraws the question.
         """
         at = call.at or NOBODY
         is_below = at.parent or at.lineage or at.root not in ("", at.session)

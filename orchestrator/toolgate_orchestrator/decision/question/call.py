@@ -153,11 +153,14 @@ def find_agent(names: Sequence[str], agent: str) -> tuple[str, ...] | None:
 class Call(NamedTuple):
     """One tool call that a program asks about.
 
-    `Guard.rule`, `Guard.run` and `Gate.decide` take it. Only `tool` is needed; other fields have defaults.
+    `Guard.rule`, `Guard.run` and `Gate.decide` take it. Only `tool` is needed; other fields have defaults. An
+    unknown name in `can` raises ConfigError there.
     """
 
     tool: str
+    """Name of the tool."""
     arguments: Mapping[str, Any] = {}
+    """Arguments of the call, by name."""
     tools: Sequence[str] | Mapping[str, Mapping[str, Any] | None] = ()
     """Tools that exist: their names, or JSON Schemas by name, which check a replacement. Empty, for a guard:
     this tool alone."""
