@@ -82,7 +82,7 @@ class DeferredDecisions:
         self._orchestrator = client.bus.orchestrator if client is not None else ""
         self._kept = client.kept if client is not None else _find_here(config.namespace)
 
-    # ------------------------------------------------------------------ put off
+    # ------------------------------------------------------------------ defer
 
     async def defer(
         self, call: DecisionState, ruling: RulingResult, prompt: AskUser, asker: str
@@ -158,7 +158,7 @@ class DeferredDecisions:
             DeferralWatch(self._kept, self._orchestrator, self._recorder, call, ruling, watched, self._end)
         return decision
 
-    # ------------------------------------------------------------------ gone on with
+    # ------------------------------------------------------------------ resume
 
     async def resume(self, call: DecisionState, answer: PersonAnswer) -> RulingResult:
         """Take over the decision that is answered; return its ruling, or a denial if the person refuses.
