@@ -19,9 +19,7 @@ ALONE: Final = "an agent alone has no plugins: check the App or Runner that it r
 HOSTED: Final = "the model's provider runs it: remove it, or replace it by a tool of your own"
 BARE: Final = "its agent runs without the plugins: leave include_plugins=False out"
 ELSEWHERE: Final = "this agent and its tools run elsewhere: add the gate there"
-CODE: Final = (
-    "code that the model writes runs without a tool call: remove code_executor, or make it a tool"
-)
+CODE: Final = "code that the model writes runs without a tool call: remove code_executor, or make it a tool"
 
 
 def find_gaps(found: App | Runner | BaseAgent) -> Iterator[Gap]:

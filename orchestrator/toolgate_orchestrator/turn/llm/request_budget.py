@@ -98,9 +98,7 @@ class RequestFitter:
                 request.max_output_tokens = size.output or request.max_output_tokens
                 return request
             if size.context < 1:
-                raise ContextLengthError(
-                    "the request is too long even without any of the conversation"
-                )
+                raise ContextLengthError("the request is too long even without any of the conversation")
             if before is not None and size.context >= before:
                 raise ContextLengthError("the request is too long, and a further rebuild would not reduce it")
             if attempt < MAX_REBUILDS:
