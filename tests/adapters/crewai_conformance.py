@@ -350,7 +350,7 @@ class TestCrewAI(AdapterSuite):
     def test_there_is_one_gate_and_crews_have_sessions_of_their_own(self, world):
         script = (calls(Use("search", {"query": "tea"}, "c-1")), says("Done."))
         with world.guard() as guard, gate(guard):
-            with pytest.raises(ConfigError, match="one for all"):
+            with pytest.raises(ConfigError, match="close it first"):
                 gate(guard)
             stage = Stage(self.harness, world)
             scene = stage.scene(Actor("lead", script, ("search",)), None)

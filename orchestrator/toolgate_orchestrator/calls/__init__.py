@@ -1,1 +1,1 @@
-"""The life of a call, which every door goes through: who asks, rule, run, report, stop."""
+"""The life of a call, the same at every door: ask, rule, run, report, stop."""

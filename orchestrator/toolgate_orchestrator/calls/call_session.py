@@ -1,10 +1,10 @@
-"""The calls of one agent's session at any door: ruled on, shown while they run, told when they have ended.
+"""The calls of one agent's session at any door: ruled on, shown while they run, reported when they end.
 
     Call ─▶ rule ─▶ Decision ─▶ open ─▶ OpenCall ─▶ the door runs it ─▶ close
               │        └▶ denied, pending: nothing runs           tool:post, :error, :unused
               └▶ None: nobody is asked, and the LLM's choice stands
 
-A door makes the `Call`, runs what was decided, and says the rest in the words of its own world.
+A door makes the `Call`, runs what was decided, and reports the rest in its own terms.
 """
 
 import time
@@ -32,7 +32,7 @@ D = TypeVar("D", "Decision", "Decision | None")
 
 
 class Ways(TypedDict, total=False):
-    """How a call is ruled on; see `Gate.decide`."""
+    """Ways in which a call is ruled on; see `Gate.decide`."""
 
     local: "LocalScheduler | None"
     ask: "Ask | Literal['defer'] | None"
@@ -52,18 +52,17 @@ class CallSession:
         note: Note | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`live` is what operators see of its turn, while one runs; `note` takes its facts, in place of the
-        gate."""
+        """Make a session; `live` is what operators see of its turn, `note` takes facts for the gate."""
         self._gate, self._live, self._clock = gate, live, clock
         self._note = note or gate.note
 
     async def rule(self, call: Call, **how: Unpack[Ways]) -> "Decision | None":
-        """Rule on a call, as `Gate.rule`; None where nobody is asked, and it runs as it is."""
+        """Rule on a call, as `Gate.rule`; return None if nobody is asked and it runs as it is."""
         rule = self._gate.rule(call, **how)
         return await (rule if self._live is None else self._show(self._live, call, rule))
 
     async def decide(self, call: Call, **how: Unpack[Ways]) -> "Decision":
-        """Decide on a call in any case, as `Gate.decide`: for callers who report by the decision's id."""
+        """Decide on a call in any case, as `Gate.decide`: for callers that report by the decision's id."""
         decide = self._gate.decide(call, **how)
         return await (decide if self._live is None else self._show(self._live, call, decide))
 
@@ -82,7 +81,7 @@ class CallSession:
         return decision
 
     def open(self, call: Call, decision: "Decision | None") -> OpenCall:
-        """Let a call through: told as tool:selected, and shown as running until it is closed."""
+        """Let a call through: record tool:selected, and show the call as running until it is closed."""
         opened = self._make(call, decision)
         if decision is not None:
             self._note(*opened.selected())
@@ -98,9 +97,9 @@ class CallSession:
         told: Mapping[str, Any] = _NOTHING,
         seconds: float | None = None,
     ) -> None:
-        """Tell what became of a call: by that budgets settle, and slots are free.
+        """Report the outcome of a call: budgets settle by it, and slots become free.
 
-        It took as many `seconds`; None: until now.
+        The call took `seconds`; None: the time until now.
         """
         event, fact = opened.ended(
             outcome, self._clock() - opened.since if seconds is None else seconds, told
@@ -111,7 +110,7 @@ class CallSession:
             self._live.end_call(opened.key)
 
     def give_back(self, call: Call, decision: "Decision") -> None:
-        """Say of a call that might have run that it never will: nobody is there to run it."""
+        """Report that a call which might have run never will: nobody is there to run it."""
         self._note(*self._make(call, decision).ended("release", 0.0))
 
     def _make(self, call: Call, decision: "Decision | None") -> OpenCall:

@@ -1,4 +1,4 @@
-"""A call that was let through, until its end is told: all that the facts about it say, whoever runs it. Pure.
+"""A call that was let through, until its end is reported, with the fields of all facts about it. Pure.
 
 open ─▶ tool:selected         succeed ─▶ tool:post    (of a request to an LLM: usage)
                               fail    ─▶ tool:error   (provider:error)
@@ -61,7 +61,7 @@ class OpenCall(NamedTuple):
 
     @property
     def decision(self) -> str:
-        """Id of the decision that let it through; empty where nobody was asked."""
+        """Id of the decision that let it through; empty if nobody was asked."""
         return str(self.about.get("decision_id", ""))
 
     @property
@@ -77,7 +77,7 @@ class OpenCall(NamedTuple):
 
     @property
     def tree(self) -> str:
-        """Root session, or the agent where no session is told: bounds go by it."""
+        """Root session, or the agent if no session is known. Bounds go by it."""
         return str(self.about["root_session"] or self.about["agent"])
 
     def selected(self) -> Fact:
@@ -120,7 +120,7 @@ def open_call(
         tool, grants, given = decision.tool_name, decision.grants, decision.tool_input
         replaced = decision.original_tool if decision.outcome == "modify" else None
     is_request = tool == LLM_REQUEST
-    # An LLM may name anything: what is no tool of the program has no name in metrics and budgets.
+    # An LLM may name anything: an unknown tool is `other` in metrics and budgets.
     label = tool if is_request or tool in (call.tools or (call.tool,)) else OTHER
     about: dict[str, Any] = {"tool": label, "tool_call_id": as_text(call.id), **whose}
     if decision is not None:
@@ -147,7 +147,7 @@ def describe_place(
 
 
 def as_text(value: Any) -> str:
-    """Return a name or an id as it travels; nearly all do so as they are."""
+    """Return a name or an id as it travels; nearly all are unchanged."""
     return value if type(value) is str and value.isascii() else to_text(value)
 
 

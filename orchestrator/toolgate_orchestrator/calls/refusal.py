@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 def reason_of(decision: "Decision") -> str:
-    """Return the reason why it may not run."""
+    """Return the reason why a call may not run."""
     return decision.reason or f"no reason was given ({decision.why})"
 
 
@@ -17,10 +17,10 @@ def refuse_tool(reason: str) -> str:
 
 
 def refuse_yet() -> str:
-    """Return the result, for now, of a tool call that a person is still to answer for."""
+    """Return the interim result of a tool call that waits for a person's answer."""
     return "The tool call was not run yet: a person is asked about it."
 
 
 def refuse_request(reason: str) -> str:
-    """Return the answer in place of a language model's that could not be asked."""
+    """Return the answer that replaces that of a language model which was not asked."""
     return f"The language model was not asked: {reason}"

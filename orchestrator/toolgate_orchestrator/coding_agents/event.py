@@ -74,7 +74,7 @@ def read_object(body: bytes) -> dict[str, Any]:
     except NotJson as error:
         raise MalformedEvent(f"the event is not JSON: {error}") from None
     except UnreadableJson as error:
-        raise MalformedEvent(f"programs read the event in several ways: {error}") from None
+        raise MalformedEvent(f"the event is ambiguous JSON: {error}") from None
     if not isinstance(found, dict):
         raise MalformedEvent("the event is not a JSON object")
     return found

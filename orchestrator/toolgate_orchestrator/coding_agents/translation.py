@@ -50,7 +50,7 @@ def read_event(client: str, body: bytes) -> HookEvent:
         and event.name.lower().startswith(("pre", "before"))
         and "tool" in event.name.lower()
     ):
-        raise MalformedEvent(f"{event.name[:64]} is an event that this version does not know")
+        raise MalformedEvent(f"{event.name[:64]} is an event that this version does not support")
     return event
 
 
@@ -125,5 +125,5 @@ def _dump(answer: dict[str, Any] | None) -> bytes:
 
 def _module(client: str) -> ModuleType:
     if client not in CLIENTS:
-        raise ConfigError(f"there is no hook for {client[:64]!r}: one of {', '.join(CLIENTS)}")
+        raise ConfigError(f"there is no hook for {client[:64]!r}; choose one of {', '.join(CLIENTS)}")
     return CLIENTS[client]

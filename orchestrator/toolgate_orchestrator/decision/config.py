@@ -1,6 +1,6 @@
-"""The `toolgate:` section of an orchestrator's config: how its calls are ruled on.
+"""The `toolgate:` section of an orchestrator's configuration: who rules on its calls, and how.
 
-One pydantic model, unknown keys refused by name. `Gate.open` takes the same fields as keywords.
+It is one pydantic model that refuses unknown keys by name. `Gate.open` takes the same fields as keywords.
 """
 
 from pathlib import Path
@@ -21,29 +21,29 @@ MaxChars = Chars | Annotated[dict[Glob, Chars], Field(max_length=1024)]
 
 
 class SchedulerLimits(StrictModel):
-    """What one scheduler may do, whatever it says of itself."""
+    """Limits on what one scheduler may do, whatever it announces."""
 
     max_priority: int | None = None
-    """Verdicts above this priority are lowered to it, and counted."""
+    """Highest priority its verdicts may have. Higher ones are lowered to it, and counted."""
     can_modify: tuple[str, ...] | None = None
-    """Tools that its modifies may name; without it, any tool that is available."""
+    """Tools that its `modify` verdicts may name. Default: any tool that is available."""
     tools: tuple[str, ...] | None = None
-    """Globs of the tools that it is asked about; without it, those that it asks for. A required scheduler is
-    asked about every tool that these, and what it signed, do not leave out."""
+    """Globs of the tools that it is asked about. Default: the tools that it asks for. A required scheduler is
+    asked about every tool, except those that these globs, or its signed announcement, leave out."""
     may_restore: bool = True
-    """Whether redacted values go along to the tools of `can_modify`."""
+    """Whether redacted values are restored for the tools of `can_modify`."""
 
 
 class RedactConfig(StrictModel):
-    """What must not leave this process: values travel as placeholders instead."""
+    """Values that must not leave this process: they travel as placeholders instead."""
 
     fields: tuple[str, ...] = ()
-    """Names of arguments, at any depth, without regard to case."""
+    """Names of arguments to hide, at any depth. Case does not matter."""
     patterns: tuple[str, ...] = ()
-    """Regular expressions, in linear time; a text in which one is found is hidden as a whole."""
+    """Regular expressions, matched in linear time. A text in which one is found is hidden as a whole."""
     max_chars: MaxChars = MAX_CHARS
-    """Longer texts travel as placeholders, and `truncated` says so; 16 to 65536. Or by tool: globs, of which
-    the first that fits counts (`{write_file: 65536, "*": 4096}`)."""
+    """Longest text in characters, 16 to 65536. A longer text travels as a placeholder, and `truncated` says
+    so. It may differ by tool: the first glob that fits counts (`{write_file: 65536, "*": 4096}`)."""
 
     @field_validator("patterns")
     @classmethod
@@ -57,72 +57,74 @@ class RedactConfig(StrictModel):
 
 
 class ToolgateConfig(StrictModel):
-    """Where the bus is, who must answer, and how long to wait."""
+    """The configuration of one gate: where the bus is, who must answer, how long to wait, what to hide.
+
+    The name of a time ends in its unit: ms or s. `parse` raises ConfigError, which names each wrong field.
+    """
 
     redis: str | None = None
-    """URL of the bus: `redis://`, `rediss://`, `unix://`, `redis+sentinel://`, `redis+cluster://`; without
-    it, `TOOLGATE_REDIS_URL`, else the user's running server."""
+    """URL of the bus: `redis://`, `rediss://`, `unix://`, `redis+sentinel://` or `redis+cluster://`. Default:
+    `TOOLGATE_REDIS_URL`, else the user's running server."""
     namespace: Name = "default"
-    """Agents and schedulers meet within one; without it, `TOOLGATE_NAMESPACE`."""
+    """Namespace in which agents and schedulers meet. Default: `TOOLGATE_NAMESPACE`, else `default`."""
     agent: str = ""
-    """Name of this agent: schedulers and metrics see it."""
+    """Name of this agent, as schedulers and metrics see it."""
     root_session: str = Field(default="", max_length=256)
-    """Of an agent whose parent runs in another process: the root of its tree."""
+    """Id of the root session, for an agent whose parent runs in another process."""
     parent_session: str = Field(default="", max_length=256)
-    """Of such an agent: the session of its parent."""
+    """Id of the parent's session, for an agent whose parent runs in another process."""
     lineage: Annotated[tuple[str, ...], Field(max_length=63)] = ()
-    """Of such an agent: the names of the agents above it, from the root down."""
+    """Names of the agents above this one, from the root down, if its parent runs in another process."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Names and values that schedulers see, such as team or customer."""
     required: tuple[Name, ...] = ()
-    """Schedulers whose silence denies. They are asked about every tool, whatever the roster says, unless
-    `schedulers` narrows that, or they sign what they announce."""
+    """Schedulers without whose answer no call runs. They are asked about every tool, even if they are not on
+    the roster. `schedulers`, or what they announce and sign, can narrow that."""
     shadow: tuple[Name, ...] = ()
-    """Schedulers whose verdicts are recorded and compared, never merged."""
+    """Schedulers whose verdicts are recorded and compared, but never count."""
     schedulers: dict[Name, SchedulerLimits] = Field(default_factory=dict)
-    """By name, what one may do whatever it says of itself; see below."""
+    """Limits by scheduler name: what that scheduler may do, whatever it announces; see below."""
     patience_ms: Annotated[int, Field(ge=1, le=600_000)] = 500
-    """How long verdicts are waited for, in milliseconds."""
+    """Longest wait for verdicts, in milliseconds."""
     max_hold_s: Annotated[float, Field(gt=0, le=86_400)] = 900.0
-    """How long one scheduler may hold a call, and in-process hooks may take, in seconds."""
+    """Longest time that a scheduler may hold a call, and that in-process hooks may take, in seconds."""
     defer_s: Annotated[float, Field(gt=0, le=MAX_DEFERRAL_S)] | None = None
-    """So long a question to a person that is deferred may be answered, in seconds; without it, as long as the
-    scheduler says that wants the person asked."""
+    """Seconds in which a person may answer a deferred question. Default: those that the scheduler gives."""
     verify: bool = True
-    """Ask the others about a replacement before it runs."""
+    """Whether the other schedulers are asked about a replacement before it runs."""
     on_bus_down: Literal["continue", "deny"] | None = None
-    """What becomes of calls while the server is away: `continue` or `deny`. Without it, `deny` if any is
-    required, else `continue`."""
+    """What happens to calls while the server cannot be reached: `continue` or `deny`. Default: `deny` if a
+    scheduler is required, else `continue`."""
     on_gone: Literal["continue", "deny"] = "continue"
-    """What becomes of calls without an optional scheduler that vanished without leaving, for 60 s: `continue`
+    """What happens to calls for 60 s after an optional scheduler vanished without leaving: `continue`
     (counted, reason `gone`) or `deny`."""
     keys: Path | None = None
-    """YAML file, scheduler name to hexadecimal key: verdicts, and what schedulers announce, must be
-    signed; without it, `TOOLGATE_KEYS`."""
+    """YAML file with a hexadecimal key for each scheduler name. With it, verdicts and what schedulers
+    announce must be signed. Default: `TOOLGATE_KEYS`."""
     redact: RedactConfig = RedactConfig()
-    """What leaves the process as a placeholder only; see below. Rules that look at such values fit if they
-    deny or ask."""
+    """Values that leave the process as placeholders only; see below. A rule that reads such a value fits if
+    it denies or asks."""
 
     @property
     def is_strict(self) -> bool:
-        """Whether a call may be denied where nobody was ever met: somebody is required, or the bus is."""
+        """True if calls may be denied though no scheduler was ever met: one is required, or the bus is."""
         return bool(self.required) or self.on_bus_down == "deny"
 
     @property
     def denies_without_bus(self) -> bool:
-        """Whether calls are denied while the server is away."""
+        """True if calls are denied while the server cannot be reached."""
         return (self.on_bus_down or ("deny" if self.required else "continue")) == "deny"
 
     @field_validator("required", "shadow", "schedulers")
     @classmethod
     def _not_reserved(cls, names: Any) -> Any:
         if IN_PROCESS in names:
-            raise ValueError(f"{IN_PROCESS!r} names the hooks of this process; it is always heard")
+            raise ValueError(f"{IN_PROCESS!r} stands for the hooks of this process, which are always asked")
         for name in sorted(RESERVED_NAMES.intersection(names)):
-            raise ValueError(f"{name!r} is no scheduler's name: {explain_reserved(name)}")
+            raise ValueError(f"{name!r} is not a scheduler's name: {explain_reserved(name)}")
         return names
 
 
 def parse(config: Any, where: str = "toolgate") -> ToolgateConfig:
-    """Read the section; raises ConfigError that names each wrong field."""
+    """Read the section. Raise ConfigError, which names each wrong field."""
     return check(ToolgateConfig, config or {}, where)

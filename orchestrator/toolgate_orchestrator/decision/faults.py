@@ -1,4 +1,4 @@
-"""Faults of the gate itself, and of who listens to it: each counted, and told once. None lifts a ruling."""
+"""Faults of the gate itself and of its subscribers: each is counted, and logged once. None lifts a ruling."""
 
 import asyncio
 from collections.abc import Callable, Hashable
@@ -10,7 +10,7 @@ from toolgate_bus.telemetry.logging import where
 
 Part = Literal["rule", "verdict", "ask", "record", "subscriber", "span"]
 BROKEN: Final = (Exception, asyncio.CancelledError)
-"""What somebody's plain function may raise: nobody cancels one, so that is a fault as any other."""
+"""Exceptions that a plain function may raise. Nobody cancels it, so CancelledError is a fault as well."""
 MAX_REPORTS: Final = 256
 
 _log = get_logger("toolgate.gate")
@@ -18,16 +18,16 @@ _told: set[Hashable] = set()
 
 
 def note_fault(part: Part, error: BaseException, whose: Hashable = None) -> None:
-    """Count it; log it, unless this part (of this one) has failed in the same way before."""
+    """Count a fault. Log it, unless this part (of this owner) has failed in the same way before."""
     metrics.count(metrics.GATE_FAULTS, part)
     key = (part, whose, type(error))
     if key not in _told and len(_told) < MAX_REPORTS:
         _told.add(key)
-        _log.error("a fault in the gate, told once; what was ruled stands", part=part, error=where(error))
+        _log.error("the gate has a fault, logged once; its rulings stand", part=part, error=where(error))
 
 
 def call_guarded(callback: Callable[..., object], *told: Any) -> None:
-    """Tell one subscriber; whatever it raises is its own affair."""
+    """Call one subscriber. An exception of it is counted, and goes no further."""
     try:
         callback(*told)
     except BROKEN as error:

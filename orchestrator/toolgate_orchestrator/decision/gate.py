@@ -1,18 +1,18 @@
-"""May this call run?
+"""The gate: it decides whether a tool call may run.
 
     async with Gate.open(redis="redis://localhost") as gate:
         decision = await gate.decide(Call("web_search", {"query": "…"}, ["web_search", "fetch"]))
 
-`decide` asks everyone who wants to see the call (`dispatch`), waits by the rules of
-`toolgate_bus.ruling.round`, has a replacement verified, asks a person where somebody said so, and says what
-is to run and why. Bad verdicts, dead schedulers and a missing server never raise: they change the outcome,
-by the rules of docs/concepts.md. For loops of Amplifier and any other asyncio program: no amplifier_core in
-here.
+`decide` asks every scheduler that wants to see the call (`dispatch`) and waits by the rules of
+`toolgate_bus.ruling.round`. It has a replacement verified, asks a person if a scheduler wants that, and
+returns what is to run and why. Bad verdicts, dead schedulers and a missing server never raise: they change
+the outcome, by the rules of docs/concepts.md. The gate serves loops of Amplifier and any other asyncio
+program: this module does not use amplifier_core.
 
     stop? pause? ─▶ select ─▶ verify, where a modify won ─▶ a person, where one is asked ─▶ admit ─▶ decided
                                 └─▶ verify again, where others change the replacement
 
-Core, bus and clock meet here.
+The core, the bus and the clock meet in this module.
 """
 
 import asyncio
@@ -74,11 +74,14 @@ _log = loggers.get_logger("toolgate.gate")
 
 Answer = Literal["allow", "refuse", "expired", "no_approver"]
 Ask = Callable[[AskUser, ToolQuestion], Awaitable[Answer]]
-"""Asks a person about the call that would run, which is given unredacted."""
+"""Asks a person about the call that would run. The function receives that call unredacted."""
 
 
 class Gate:
-    """Rules on the tool calls of one session, or of as many as share its configuration."""
+    """The gate of one session, or of several that share its configuration: it rules on their tool calls.
+
+    `Gate.open` makes one for a block, `Gate.start` one that `aclose` ends.
+    """
 
     def __init__(
         self,
@@ -87,7 +90,12 @@ class Gate:
         ask: Ask | Literal["defer"] | None = None,
         redactor: Redactor | None = None,
     ) -> None:
-        """A client that is started, or none: then hooks of this process alone rule."""
+        """Make a gate; `Gate.open` and `Gate.start` do that with a client they connect.
+
+        `client` is a started client, or None: then only hooks of this process rule. `ask` asks a person
+        about a call, or is `defer`; None means that nobody can be asked. `redactor` replaces the one that
+        `config.redact` describes. Raises ConfigError if the file of `config.keys` cannot be used.
+        """
         self.config = config
         self._client = client
         self._ask = ask
@@ -103,7 +111,7 @@ class Gate:
             config, client, self._redactor, self._recorder, self.note, self._dispatcher.end
         )
         self.vacancy = Vacancy(config, client)
-        """Who is there to rule, and the lines that say that nobody is."""
+        """Knows which schedulers are there to rule, and logs when there are none."""
         self._shown: Tools = ()
         self._shown_count = 0
         self._patience = config.patience_ms / 1000
@@ -125,10 +133,14 @@ class Gate:
         ask: Ask | Literal["defer"] | None = None,
         **fields: Any,
     ) -> "AsyncIterator[Gate]":
-        """A gate for the length of a block; `fields` are those of `ToolgateConfig` and override it.
+        """Open a gate for the length of a block.
 
-        Raises ConfigError for a field that is wrong. A server that is away is not an error. Where
-        nobody rules, the first call says so in the log.
+        `config` is the configuration; None means the defaults. `fields` are fields of `ToolgateConfig`, and
+        override it. `ask` asks a person about a call and returns an `Answer`. With `defer` a decision waits
+        for the answer, which a later call brings. None means that nobody can be asked.
+
+        Raises ConfigError for a wrong field. A server that cannot be reached is not an error. If no
+        scheduler is running, the first call says so in the log.
         """
         base = config.model_dump(exclude_unset=True) if config is not None else {}
         gate = await cls.start(parse({**base, **fields}, "Gate.open"), ask=ask)
@@ -139,17 +151,17 @@ class Gate:
 
     @classmethod
     async def start(cls, config: ToolgateConfig, *, ask: Ask | Literal["defer"] | None = None) -> "Gate":
-        """A gate that `aclose` must end, in this task or another; raises ConfigError.
+        """Start a gate that `aclose` must end, in this task or another. Raises ConfigError.
 
-        What the configuration does not say of the bus comes from TOOLGATE_REDIS_URL, TOOLGATE_NAMESPACE and
-        TOOLGATE_KEYS. Without an address it uses the user's running server, and where there is none,
-        in-process schedulers only.
+        `config` and `ask` are as for `open`. If the configuration does not name the bus, TOOLGATE_REDIS_URL,
+        TOOLGATE_NAMESPACE and TOOLGATE_KEYS do. Without an address the gate uses the user's running server.
+        If there is none, only in-process schedulers rule.
         """
         named = config.namespace if "namespace" in config.model_fields_set else None
         bus = bus_settings(config.redis, named, config.keys)
         config = config.model_copy(update={"namespace": bus.namespace, "keys": bus.keys})
         url = bus.redis or await asyncio.to_thread(find_running_server)
-        await asyncio.to_thread(loggers.load)  # a first warning must not stop all decisions for that long
+        await asyncio.to_thread(loggers.load)  # loading it with a first warning would block all decisions
         keys = read_keys(config.keys) if config.keys is not None else None
         client = await acquire(url, config.namespace, keys) if url else None
         try:
@@ -160,14 +172,14 @@ class Gate:
             raise
 
     async def aclose(self) -> None:
-        """Give the bus back; the last gate of the process closes it."""
+        """Give the bus back. The last gate of the process closes it."""
         client, self._client = self._client, None
         self.vacancy.client = None
         if client is not None:
             await release(client)
 
     def enter(self, presence: LiveSession) -> Callable[[], None]:
-        """Let operators see a session and stop its turns; gives the function that ends that."""
+        """Let operators see a session and stop its turns. Return the function that ends that."""
         client = self._client
         if client is None or not presence.session:
             return lambda: None
@@ -191,17 +203,18 @@ class Gate:
         return leave
 
     def subscribe(self, callback: Callable[[Decision], None]) -> None:
-        """Be told of every decision, right after it."""
+        """Call `callback` with every decision, right after it was made."""
         self._recorder.subscribers.append(callback)
 
     def subscribe_late(self, callback: Callable[[str, ReceivedVerdict], None]) -> None:
-        """Be told of verdicts that came after their decision: decision id and verdict."""
+        """Call `callback` with each verdict that came after its decision: decision id and verdict."""
         self._recorder.late_subscribers.append(callback)
 
     def wanted(self, tool_name: str, *, local: bool = False, is_request: bool = False) -> bool:
-        """Whether a decision on this tool would ask or record anything; False is the plain loop.
+        """Return whether a decision on this tool would ask a scheduler or record anything.
 
-        `is_request`: what is meant is a request to an LLM.
+        If not, the call can run as in a plain loop. `local` is True if the process has a scheduler of its
+        own, `is_request` is True for a request to an LLM.
         """
         audience = self._audience(tool_name)
         if local or audience.names or audience.required or audience.admitters:
@@ -214,22 +227,22 @@ class Gate:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the bus can be used right now; False too where there is none."""
+        """True if the bus can be used right now; False also where there is none."""
         return self._client is not None and self._client.up
 
     def shadows(self, tool_name: str) -> frozenset[str]:
-        """Who is asked about this tool, and only watches."""
+        """Return the shadow schedulers for this tool."""
         return self._audience(tool_name).shadows
 
     async def flush(self, timeout_s: float) -> bool:
-        """Wait until the server has all facts; False where it has not after `timeout_s` seconds."""
+        """Wait until the server has all facts. Return False if it does not within `timeout_s` seconds."""
         return self._client is None or await self._client.flush(timeout_s)
 
     # ------------------------------------------------------------------ what its doors ask
 
     @property
     def ruled(self) -> bool:
-        """Whether anybody might object to a call: somebody is required, or was ever on the roster."""
+        """True if a scheduler might object to a call: one is required, or one was ever on the roster."""
         return self.config.is_strict or (self._client is not None and self._client.directory.ever_met)
 
     def show_tools(self, tools: Tools) -> None:
@@ -239,13 +252,13 @@ class Gate:
             self._client.catalog.note(tools)
 
     def find_root(self, session: str, parent: str | None, root_session: str = "") -> str:
-        """The session at the root, where a caller may have told only for whom one works."""
+        """Return the session at the root of the tree, for a caller that may have named only its parent."""
         if root_session or self._client is None or type(session) is not str:
             return root_session or (parent if type(parent) is str and parent else session)
         return self._client.pauses.ancestry.find_root(session, parent if type(parent) is str else None)
 
     def complete(self, at: Caller) -> Caller:
-        """Return a caller's place with what was told before of those above it."""
+        """Return the caller, completed by what is known of the sessions above it."""
         client = self._client
         if client is None:
             return at
@@ -254,15 +267,16 @@ class Gate:
     def find_stop(
         self, session: str, root: str, parent: str | None = None, above: Sequence[str] = ()
     ) -> Pause | None:
-        """Return the stop of an operator that means a session, which stands until somebody lifts it.
+        """Return the operator's stop that covers a session, or None. It stands until somebody lifts it.
 
-        `decide` denies the calls of such a session by itself; who shows or runs its turns ends them.
+        `decide` denies the calls of such a session by itself. The program that runs or shows the session's
+        turns ends them.
         """
         client = self._client
         return None if client is None else client.pauses.find_stop(session, root, parent, above)
 
     def note_above(self, above: Sequence[str]) -> None:
-        """Take it that these sessions, from the root down, each work for the one before."""
+        """Note that each of these sessions, listed from the root down, works for the one before it."""
         if self._client is not None:
             for parent, session in pairwise(above[1:]):
                 self._client.pauses.ancestry.note(session, parent, above[0])
@@ -276,14 +290,17 @@ class Gate:
         on_hold: OnHold | None = None,
         passes: tuple[type[BaseException], ...] = (),
     ) -> Decision | None:
-        """Rule on one call as `decide` does; None where nobody is asked, and it runs as it is."""
+        """Rule on one call as `decide` does; return None if no scheduler is asked and the call runs as it is.
+
+        The parameters are those of `decide`.
+        """
         at = call.at
         if at is not None and at.above:
             if len(at.above) > 2:  # the root itself comes with each call
                 self.note_above(at.above)
             elif (
                 at.parent is None and self._client is not None
-            ):  # of a door's own session, which may be stopped
+            ):  # the session of the door itself, which may be stopped
                 self._client.pauses.ancestry.note(at.session, at.above[-1])
         is_asked = call.answer is not None or self._asks_about(call, local)
         if not is_asked:
@@ -303,7 +320,7 @@ class Gate:
         )
 
     def note(self, event: str, data: Mapping[str, Any]) -> None:
-        """Keep a fact after the event (tool:selected, tool:post, usage …), where facts are kept."""
+        """Record a fact after its event (tool:selected, tool:post, usage …), if facts are kept."""
         self._recorder.note(event, data)
 
     async def decide(
@@ -315,20 +332,20 @@ class Gate:
         on_hold: OnHold | None = None,
         passes: tuple[type[BaseException], ...] = (),
     ) -> Decision:
-        """Rule on one call; the decision has the tool and the arguments that may run, and the reason.
+        """Rule on one call. The decision holds the tool and arguments that may run, and the reason.
 
-        Schemas in `call.tools` check the arguments of a replacement. `local` is the scheduler of this
-        process. `ask` asks a person (default: as the gate was opened); with `defer` the outcome is `ask`,
-        with a token, and the same call with that token in `call.answer` goes on with the decision, here
-        or in another process. `on_hold` is told each scheduler that holds the call.
+        `call` is the call; schemas in `call.tools` check the arguments of a replacement. `local` is the
+        scheduler of this process. `ask` asks a person (default: as the gate was opened). With `defer` the
+        outcome is `ask`, with a token. The same call with that token in `call.answer` then resumes the
+        decision, here or in another process. `on_hold` is called for each scheduler that holds the call.
 
-        Raises nothing for anything that others did, except exceptions of `ask` whose types are in `passes`. A
-        caller that is cancelled withdraws the question.
+        Raises ConfigError for an unknown ability in `call.can`, and exceptions of `ask` whose types are in
+        `passes`, but nothing for what schedulers or the bus do. A cancellation withdraws the question.
         """
         at = call.at or NOBODY
         is_below = at.parent or at.lineage or at.root not in ("", at.session)
         if self._client is not None and (is_below or self._client.pauses.ancestry.told):
-            completed = self.complete(at)  # what was told before, a caller may leave out
+            completed = self.complete(at)  # a caller may leave out what it told before
             if completed is not at:
                 at, call = completed, call._replace(at=completed)
         if call.tools is not self._shown or len(call.tools) != self._shown_count:
@@ -361,7 +378,7 @@ class Gate:
                     return await self._decide(state, local, ask, call.answer)
             return await self._decide(state, local, ask, call.answer)
         finally:
-            if state.on_objection is None:  # else it is not decided, and whoever watches it ends it
+            if state.on_objection is None:  # else it waits for a person, and its watch ends it
                 self._dispatcher.end(state)
             DECISION.reset(before)
 
@@ -437,7 +454,7 @@ class Gate:
         _trace(span, self._recorder.record(call, RulingResult("cancelled", "cancelled")))
 
     async def _heed_operators(self, client: GateClient, call: DecisionState) -> RulingResult | None:
-        """Wait while an operator pauses this call; give the denial of one whose agent an operator stopped."""
+        """Wait while an operator pauses this call. Return the denial if an operator stopped its agent."""
         if client.pauses.find_pause_of(call.question) is not None:
             self._dispatcher.go_on(call)
             await wait_while_paused(client.pauses, call, self.note)
@@ -481,7 +498,7 @@ class Gate:
         return ruling
 
     async def _resume(self, call: DecisionState, answer: PersonAnswer) -> RulingResult:
-        """Go on with the decision that a person has answered."""
+        """Resume the decision that a person has answered."""
         ruling = await self._deferred.resume(call, answer)
         if ruling.outcome == "deny":
             return ruling
@@ -491,13 +508,13 @@ class Gate:
         return await self._admit(call, ruling, audience)
 
     async def _admit(self, call: DecisionState, ruling: RulingResult, audience: Recipients) -> RulingResult:
-        """The last round of a call that is to run."""
+        """Run the admission round of a call that is about to run."""
         client = self._client
-        if client is not None and client.pauses.standing:  # what is paused or stopped is given nothing
+        if client is not None and client.pauses.standing:  # a paused or stopped call is given nothing
             stopped = await self._heed_operators(client, call)
             if stopped is not None:
                 return stopped
-        if ruling.winner is not None or audience.admitters:  # who answered may have proven its own word
+        if ruling.winner is not None or audience.admitters:  # an answer may have proven an announcement
             audience = self._audience(ruling.tool_name or call.question.tool_name)
         if audience.admitters:
             ruling = await admit(self._dispatcher, call, ruling, audience, self.config)
@@ -514,9 +531,9 @@ class Gate:
     async def _verify(
         self, call: DecisionState, ruling: RulingResult, local: LocalScheduler | None
     ) -> RulingResult:
-        """A winning modify is a new call that nobody has judged: once more to all but its author.
+        """Ask about the replacement that won: it is a new call that no scheduler but its author has judged.
 
-        What they change of it is laid over it, and then everybody is asked, for the last time.
+        The changes that schedulers make to it are laid over it. Then all are asked for the last time.
         """
         call.verify(ruling.winner)
         patience = self._patience_left(call, ruling)
@@ -536,14 +553,14 @@ class Gate:
         return ruling.with_verification(call, third, self.config)
 
     def _patience_left(self, call: DecisionState, ruling: RulingResult) -> float:
-        """Seconds for which another round waits."""
+        """Return the seconds that the next round may wait."""
         spent = time.monotonic() - call.started
         return self._patience if ruling.held else max(self._patience - spent, self._patience / 2)
 
     async def _ask_person(
         self, call: DecisionState, ruling: RulingResult, ask: Ask | Literal["defer"] | None
     ) -> RulingResult:
-        """Somebody said `ask_user`: the person is asked about the call that would run."""
+        """Ask a person about the call that would run, as a scheduler answered `ask_user`."""
         if _is_changed(call, ruling):
             return CHANGED
         asker = min(ruling.asks, key=rank)
@@ -588,7 +605,7 @@ class Gate:
 
 
 def _is_changed(call: DecisionState, ruling: RulingResult) -> bool:
-    """Whether what would run is not what was ruled on: of objects that others have, one was changed."""
+    """Return whether code that shares the arguments changed them since they were ruled on."""
     if call.outgoing is None and call.replaced is None:
         return False
     asked, last = call.question.tool_input, call.replaced

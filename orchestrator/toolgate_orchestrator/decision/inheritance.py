@@ -1,8 +1,8 @@
 """The rules of a sub-agent: its parent's, which its own plan can tighten and never loosen. Pure.
 
-Whoever makes the child's session, and whatever its plan says: who must answer and what must not leave
-the process go down the tree. What loosens is passed over without a word, as a plan may be shared by
-agents with different parents.
+This holds whoever makes the child's session, and whatever its plan says: required schedulers and redaction
+go down the tree. A field that would loosen a rule is ignored without a message, as agents with different
+parents may share a plan.
 """
 
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ from toolgate_orchestrator.decision.config import (
 )
 
 _PLACE = ("redis", "namespace", "keys")
-"""Where it is ruled, and whose verdicts are believed: the parent's alone."""
+"""Fields that only the parent sets: where rulings are made, and whose verdicts are trusted."""
 
 
 def inherit_config(parent: ToolgateConfig, own: ToolgateConfig) -> ToolgateConfig:
-    """The configuration that holds for a child whose plan gives `own`."""
+    """Return the configuration of a child whose plan gives `own`."""
     said = own.model_fields_set
     required = tuple(dict.fromkeys((*parent.required, *own.required)))
     return own.model_copy(
@@ -44,14 +44,14 @@ def inherit_config(parent: ToolgateConfig, own: ToolgateConfig) -> ToolgateConfi
 
 
 def _shadow(parent: ToolgateConfig, own: ToolgateConfig) -> tuple[str, ...]:
-    """Whom the parent only watches; a child may take their verdicts seriously."""
+    """Return the child's shadow schedulers. Only the parent makes one a shadow; a child may let it count."""
     if "shadow" not in own.model_fields_set:
         return tuple(name for name in parent.shadow if name not in own.required)
     return tuple(name for name in parent.shadow if name in own.shadow)
 
 
 def _on_bus_down(parent: ToolgateConfig, own: ToolgateConfig) -> str | None:
-    """`deny` if either denies; the parent's word, unless the child requires somebody more."""
+    """Return `deny` if either denies; else the parent's value, unless the child requires more schedulers."""
     if parent.denies_without_bus or own.on_bus_down == "deny":
         return "deny"
     if own.on_bus_down is None and not set(own.required) <= set(parent.required):
@@ -75,10 +75,10 @@ def _both(parent: SchedulerLimits | None, own: SchedulerLimits | None) -> Schedu
         tools = tuple(tool for tool in parent.can_modify if tool in own.can_modify)
     return SchedulerLimits(
         max_priority=min(caps, default=None),
-        # To be asked about fewer tools is to be asked less: only the parent can narrow.
+        # Fewer tools mean fewer questions: only the parent can narrow them.
         tools=None if parent.tools is None else tuple(dict.fromkeys((*parent.tools, *(own.tools or ())))),
         can_modify=tools,
-        # To name a tool is also to trust it with what is redacted: only the parent can do that.
+        # Naming a tool also trusts it with redacted values: only the parent can do that.
         may_restore=parent.can_modify is not None and parent.may_restore and own.may_restore,
     )
 
@@ -92,7 +92,7 @@ def _redact(parent: RedactConfig, own: RedactConfig) -> RedactConfig:
 
 
 def _shorter(parent: MaxChars, own: MaxChars) -> MaxChars:
-    """How long a child's texts may be: of no tool longer than the parent's, by its own list or not."""
+    """Return the child's longest texts: no tool's may exceed the parent's, whichever list names it."""
     if isinstance(parent, int) and isinstance(own, int):
         return min(parent, own)
     theirs = {"*": parent} if isinstance(parent, int) else {**parent, "*": parent.get("*", MAX_CHARS)}

@@ -1,9 +1,9 @@
-"""After a decision: count it, keep it for audit, tell who wants to know.
+"""The steps after a decision: count it, record it, and tell subscribers.
 
-Facts are made off the decision's path (the bus calls back for their bytes) and hold arguments as
-they left the process: redacted. What the engine itself wrote (OWN) is not: a pattern that happens to fit
-a decision's id, or a field called `cost`, would leave its money reserved. Only values of the plain types
-count as the engine's; anything else under such a name came from somebody else.
+Facts are made off the decision's path (the bus calls back for their bytes). They hold arguments as these
+left the process: redacted. Fields that the engine itself wrote (OWN) are not redacted: a pattern that fits a
+decision's id, or a rule for a field called `cost`, would leave money reserved. Only values of plain types
+count as the engine's. Anything else under such a name came from other code.
 """
 
 import json
@@ -34,7 +34,7 @@ from toolgate_orchestrator.decision.round.open_round import count_remarks, count
 from toolgate_orchestrator.decision.ruling import RulingResult
 
 WORDS: Final = frozenset({"arguments", "prompt", "reason"})
-"""Fields of a verdict that may repeat what is secret."""
+"""Fields of a verdict that may repeat a secret."""
 
 OWN: Final = frozenset(
     {
@@ -46,27 +46,27 @@ OWN: Final = frozenset(
     }
 )
 MAX_SCARCE: Final = 10_000
-"""So many calls are remembered that have something which others wait for."""
+"""Number of calls that are remembered because they hold a reservation or a slot that others wait for."""
 _NUMBERS: Final = frozenset((int, float, bool, type(None)))
 _MAX_LENGTH: Final = 4096
 _NO_ID: Final = bytes(packing.ID_BYTES)
 
 
 class DecisionRecorder:
-    """Counts and keeps the decisions of one gate, and tells of them."""
+    """Counts and records the decisions of one gate, and tells subscribers of them."""
 
     def __init__(self, client: GateClient | None, redactor: Redactor, config: ToolgateConfig) -> None:
         self._client, self._redactor, self._config = client, redactor, config
         self.subscribers: list[Callable[[Decision], None]] = []
         self.late_subscribers: list[Callable[[str, ReceivedVerdict], None]] = []
         self._scarce: dict[str, None] = {}
-        """Decisions of calls to which something was given that others wait for, until their ends are told."""
+        """Decisions of calls that were granted something that others wait for, until their ends are told."""
 
     @property
     def is_recording(self) -> bool:
-        """Whether facts are kept: somebody reads them or rules on calls, once did, or is required to.
+        """True if facts are recorded: they are read, a scheduler rules or once ruled, or one is required.
 
-        Whoever is away for a moment reads later what was decided meanwhile.
+        A scheduler that is away for a moment reads later what was decided meanwhile.
         """
         client = self._client
         return client is not None and (
@@ -74,14 +74,14 @@ class DecisionRecorder:
         )
 
     def record(self, call: DecisionState, ruling: RulingResult) -> Decision:
-        """The decision of a ruling: counted, recorded, told; none of which can change it any more."""
+        """Make the decision of a ruling, record it and tell subscribers. None of that can change it."""
         now = time.monotonic()
         call.close()
         decision = ruling.decision(call, now)
         try:
             if not (ruling.why == "agreed" and self._record_unanimous(call, now)):
                 self._record_in_full(call, decision)
-        except Exception as error:  # noqa: BLE001 - what was ruled stands, whether it can be kept or not
+        except Exception as error:  # noqa: BLE001 - the ruling stands, recorded or not
             note_fault("record", error)
         if call.admitted and decision.allowed and decision.grants:
             if len(self._scarce) >= MAX_SCARCE:
@@ -93,7 +93,7 @@ class DecisionRecorder:
         return decision
 
     def record_pending(self, call: DecisionState, ruling: RulingResult) -> Decision:
-        """A decision that waits for a person while nobody waits for it: kept, and not counted as decided."""
+        """Record a decision that waits for a person while no process waits for it. It is not counted yet."""
         call.stop_reports()
         decision = ruling.decision(call, time.monotonic())
         prompt = self._redact(ruling.prompt.prompt if ruling.prompt else "", call)
@@ -102,9 +102,9 @@ class DecisionRecorder:
         return decision
 
     def _record_unanimous(self, call: DecisionState, now: float) -> bool:
-        """The usual case, in short: everyone said continue. False where there is more to tell after all."""
+        """Record the usual case in short: all said continue. Return False if there is more to tell."""
         group, client = call.agreed, self._client
-        if group is None or client is None or call.question.trace:  # (a trace id may become an example)
+        if group is None or client is None or call.question.trace:  # (its trace id may become an exemplar)
             return False
         if len(call.body) > MAX_QUESTION or len(group) > MAX_RECIPIENTS:
             return False
@@ -131,18 +131,18 @@ class DecisionRecorder:
         return True
 
     def _record_in_full(self, call: DecisionState, decision: Decision) -> None:
-        """Count and keep whatever came of a call."""
+        """Count a decision and record it with all its verdicts."""
         asked = _recipients_of(call)
         _count(call, decision, asked)
         if call.shadows is not None:
             call.shadows.record_decision(decision, call.question.agent_target, call.outgoing, call.replaced)
         disagreeing = self._compare(call)
-        # Whoever was asked may answer, and reserve, when nobody waits any longer: it is to hear the end.
+        # A scheduler that was asked may answer, and reserve, after the decision: it must learn the end.
         if decision.verdicts or self.is_recording or any(name != IN_PROCESS for name in asked):
             self._keep(lambda seq, at: self._decision(call, decision, asked, disagreeing, seq, at))
 
     def late(self, call: DecisionState, heard: ReceivedVerdict) -> None:
-        """A verdict that came after its decision: kept beside it."""
+        """Count and record a verdict that came after its decision."""
         told = heard._replace(late=not heard.shadow)
         if heard.shadow:  # nobody waits for a shadow: it is never late
             metrics.count(metrics.VERDICTS, heard.scheduler, heard.verdict.action, *call.labels)
@@ -163,9 +163,9 @@ class DecisionRecorder:
             call_guarded(subscriber, call.question.id, told)
 
     def note(self, event: str, data: Mapping[str, Any]) -> None:
-        """Any other fact, counted; what is not the engine's own in it is redacted as arguments are.
+        """Count and record any other fact. Fields that are not the engine's are redacted, as arguments are.
 
-        What becomes of a decision is told in any case: somebody may have reserved for it and died.
+        The end of a decided call is recorded in any case: a scheduler may have reserved for it and died.
         """
         told = {**data, "event": event}
         metrics.record(told)
@@ -187,10 +187,10 @@ class DecisionRecorder:
             ended = data.get("decision_id")
             frees, table = type(ended) is str and self._scarce.pop(ended, False) is None, client.table
             if frees or table.held or (event in TOOL_ENDS and table.is_awaited(data.get("session"))):
-                client.bus.hurry_facts()  # somebody may wait for this very end
+                client.bus.hurry_facts()  # another call may wait for this end
 
     def _plain_body(self, fields: dict[str, Any]) -> bytes | None:
-        """The bytes of a fact of which everything may leave as it is, which most are; else None."""
+        """Return the bytes of a fact if all of it may leave as it is, as most may; else None."""
         try:
             body = packing.pack(fields)
         except CodecError:
@@ -198,7 +198,7 @@ class DecisionRecorder:
         return body if self._redactor.leaves_as_is(fields, body) else None
 
     def _compare(self, call: DecisionState) -> tuple[str, ...]:
-        """The shadows now found to have changed what came of this call, counted."""
+        """Count and return the shadows that are now found to have changed the outcome of this call."""
         disagreeing = (
             call.shadows.take_disagreeing(self._config.schedulers) if call.shadows is not None else ()
         )
@@ -211,7 +211,7 @@ class DecisionRecorder:
         client = self._client
         if client is not None:
             client.facts += 1
-            client.batch = None  # what is agreed on after this comes after it
+            client.batch = None  # later unanimous decisions come after this fact
             client.fact(partial(make, client.facts, time.time()))
 
     def _decision(
@@ -242,7 +242,7 @@ class DecisionRecorder:
         return words and self._redactor.text(packing.make_readable(words), call.outgoing)
 
     def describe_verdict(self, call: DecisionState, heard: ReceivedVerdict) -> dict[str, Any]:
-        """A verdict fit to leave: a hook of this process saw the call as it is, and may repeat of it."""
+        """Return a verdict's fields, fit to leave: a hook of this process saw unredacted values."""
         fields = record.verdict_fields(heard)
         if call.body:
             for one in (fields, fields.get("said")):
@@ -259,13 +259,13 @@ class DecisionRecorder:
 
 
 def _recipients_of(call: DecisionState) -> Sequence[str]:
-    """Everyone who was asked about a call, in whichever rounds."""
+    """Return all schedulers that were asked about a call, in any round."""
     rounds = call.asked
     return rounds[0] if len(rounds) == 1 else tuple(dict.fromkeys(chain.from_iterable(rounds)))
 
 
 def _count(call: DecisionState, decision: Decision, asked: Sequence[str]) -> None:
-    """Count a decision, exactly as `toolgate_bus.telemetry.fact_metrics` does from its fact."""
+    """Count a decision exactly as `toolgate_bus.telemetry.fact_metrics` counts it from its fact."""
     tool, agent = call.labels
     trace = trace_id(call.question.trace) if call.question.trace else None
     metrics.count(metrics.DECISIONS, decision.outcome, tool, agent)
@@ -291,14 +291,14 @@ def _count(call: DecisionState, decision: Decision, asked: Sequence[str]) -> Non
 
 
 def _timings_of(group: Group, heard: Sequence[ReceivedVerdict]) -> list[Any]:
-    """How long each of a group took, and behind that the revision of each."""
+    """Return the seconds that each scheduler of a group took, then the revision of each."""
     by_name = {one.scheduler: one for one in heard}
     ordered = [by_name[name] for name, _ in group]
     return [one.seconds for one in ordered] + [one.revision for one in ordered]
 
 
 def _facts(client: GateClient, batch: Batch) -> list[FactItem]:
-    """The facts of a batch, which is counted with this."""
+    """Count a batch and return its facts."""
     if client.batch is batch:
         client.batch = None
     metrics.agreed_close(batch)
@@ -306,14 +306,14 @@ def _facts(client: GateClient, batch: Batch) -> list[FactItem]:
 
 
 def own_fields(fact: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a fact that are kept as they are."""
+    """Return the fields of a fact that are recorded as they are."""
     return {name: value for name, value in fact.items() if name in OWN and _is_plain(value)}
 
 
 def foreign_fields(fact: Mapping[str, Any]) -> dict[str, Any]:
-    """The others, redacted by now: under a name of the engine they are words, whatever they were.
+    """Return the other fields, already redacted; a value under one of the engine's names becomes a text.
 
-    Readers refuse a fact in which such a name has another type, and its money with it.
+    Readers refuse a fact in which such a name has another type, and the money it reports with it.
     """
     return {name: _as_text(value) if name in OWN else value for name, value in fact.items()}
 
@@ -339,9 +339,9 @@ def _is_plain(value: Any) -> bool:
 
 
 def span_of_decision(call: DecisionState, parent: Mapping[str, str] | None) -> tracing.Span:
-    """`toolgate.decide TOOL`, a child of `parent`, or of the current span where that is None.
+    """Return a span `toolgate.decide TOOL`, a child of `parent`, or of the current span if that is None.
 
-    Names, ids and numbers only: a reason may repeat arguments; the record has it, redacted.
+    It holds names, ids and numbers only. A reason may repeat arguments; the record has it, redacted.
     """
     tool, agent = call.labels
     return tracing.span(
@@ -358,7 +358,7 @@ def span_of_decision(call: DecisionState, parent: Mapping[str, str] | None) -> t
 
 
 def tell(span: tracing.Span, decision: Decision) -> None:
-    """Add what came of it. A denial is told by status, with `why` as the kind of error."""
+    """Add the outcome to the span. A denial sets the status, with `why` as the kind of error."""
     if span is tracing.NO_SPAN:
         return
     span.set(

@@ -1,4 +1,4 @@
-"""From closed rounds to a decision: what would run, who decided, what the LLM is told."""
+"""From closed rounds to a decision: the call that would run, the scheduler that decided, the LLM's reason."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ from toolgate_orchestrator.decision.round.decision_state import DecisionState
 
 @dataclass(frozen=True, slots=True)
 class RulingResult:
-    """What is decided so far."""
+    """The ruling on a call so far."""
 
     outcome: Outcome
     why: Why
@@ -43,13 +43,13 @@ class RulingResult:
     held: bool = False
     asked_user: bool = False
     token: str = ""
-    """Of one that waits for a person: with what the answer is given."""
+    """Token that the person's answer must bring, if the ruling waits for one."""
     prompt: AskUser | None = None
     seconds: float = 0.0
-    """For how long it may be given."""
+    """Seconds in which the answer may be given."""
 
     def replacement(self, question: ToolQuestion, ttl_ms: int, *, again: bool = False) -> ToolQuestion:
-        """The question about the call that would run instead, which nobody has judged."""
+        """Return the question about the call that would run instead, which nobody has judged."""
         return question._replace(
             phase="verify",
             tool_name=self.tool_name or question.tool_name,
@@ -60,7 +60,7 @@ class RulingResult:
         )
 
     def admission(self, question: ToolQuestion, ttl_ms: int) -> ToolQuestion:
-        """The question about the call that is about to run."""
+        """Return the question about the call that is about to run."""
         if self.winner is not None:
             question = self.replacement(question, ttl_ms)
         return question._replace(phase="admit", ttl_ms=ttl_ms)
@@ -68,14 +68,14 @@ class RulingResult:
     def with_verification(
         self, call: DecisionState, second: RoundResult, config: ToolgateConfig
     ) -> "RulingResult":
-        """After a verify round of a call: a denial there vetoes the replacement."""
+        """Return the ruling after a verify round: a denial there vetoes the replacement."""
         denied = denial(call, second, config)
         if denied is not None:
             return denied
         return replace(self, asks=(*self.asks, *second.merged.asks), held=self.held or second.was_held)
 
     def with_changes(self, final: ProposedCall, modifies: Sequence[ReceivedVerdict]) -> "RulingResult":
-        """The replacement as others have changed it; the LLM is told why each did."""
+        """Return the ruling with the replacement as others changed it; the LLM is told each one's reason."""
         reasons = (self.reason, *(one.verdict.reason for one in modifies))
         told = "; ".join(dict.fromkeys(filter(None, reasons)))[:MAX_REASON]
         return replace(self, tool_input=final.arguments, agent_target=final.agent, reason=told or None)
@@ -83,7 +83,7 @@ class RulingResult:
     def with_refusal(
         self, answer: Literal["allow", "refuse", "expired", "no_approver"], asker: str
     ) -> "RulingResult":
-        """A person did not agree: refused, expired and nobody there are told apart."""
+        """Return the denial for a person who refused, did not answer in time, or is not there."""
         told: dict[str, tuple[Why, str]] = {
             "refuse": ("refused", "A person was asked about this call and refused it."),
             "expired": ("expired", "A person was asked about this call and did not answer in time."),
@@ -96,7 +96,7 @@ class RulingResult:
         return RulingResult("deny", why, reason=reason, scheduler=asker)
 
     def decision(self, call: DecisionState, now: float) -> Decision:
-        """The decision, with everything that was heard."""
+        """Return the decision, with all verdicts."""
         asked, modified = call.question, self.outcome == "modify"
         if self.outcome == "ask":
             modified = self.winner is not None
@@ -135,7 +135,7 @@ GATE_FAILED: Final = RulingResult(
 
 
 def objection(call: DecisionState) -> RulingResult | None:
-    """The denial that came after its round, if there was one."""
+    """Return the denial that came after its round, or None."""
     heard = call.objection
     if heard is None or not isinstance(heard.verdict, Deny):
         return None
@@ -145,10 +145,10 @@ def objection(call: DecisionState) -> RulingResult | None:
 def deny_unasked(
     call: DecisionState, required: Mapping[str, bool], winner: ReceivedVerdict | None
 ) -> RulingResult | None:
-    """Return the denial of a deferred call to which somebody who is required here has not agreed; else None.
+    """Return the denial of a deferred call to which a scheduler required here has not agreed; else None.
 
-    Another process may have asked about it, and have required others. Of a replacement (`winner`) what was
-    said of it counts, and not what was said of the LLM's own call.
+    Another process may have asked about the call, and may have required others. For a replacement (`winner`)
+    only the verdicts on it count, not those on the LLM's own call.
     """
     agreed = {heard.scheduler for heard in _find_last_round(call.heard, winner) if counts(heard)}
     for name, is_required in required.items():
@@ -161,7 +161,7 @@ def deny_unasked(
 def _find_last_round(
     heard: Sequence[ReceivedVerdict], winner: ReceivedVerdict | None
 ) -> Sequence[ReceivedVerdict]:
-    """Return what was said of the call as it will run; its author stands for it where none changed it."""
+    """Return the verdicts on the call as it will run; its author counts as agreed if none changed it."""
     if winner is None:
         return heard
     second = [one for one in heard if one.phase == "verify" and not one.again]
@@ -175,7 +175,7 @@ def _is_overruled(verdicts: Iterable[ReceivedVerdict], name: str) -> bool:
 
 
 def denial(call: DecisionState, closed: RoundResult, config: ToolgateConfig) -> RulingResult | None:
-    """The denial in a closed round, if there is one: by a verdict, by silence, or by expiry."""
+    """Return the denial in a closed round, if there is one: by a verdict, by silence, or by expiry."""
     merged = closed.merged
     if merged.action == "deny" and merged.winner is not None and isinstance(merged.winner.verdict, Deny):
         reason = explain_disagreement(merged.denies) or merged.winner.verdict.reason
@@ -207,7 +207,7 @@ def denial(call: DecisionState, closed: RoundResult, config: ToolgateConfig) -> 
 
 
 def final_call(call: DecisionState, closed: RoundResult, config: ToolgateConfig) -> RulingResult:
-    """What the select round comes to: a denial, a replacement, or the LLM's own choice."""
+    """Return the result of the select round: a denial, a replacement, or the LLM's own choice."""
     denied = denial(call, closed, config)
     if denied is not None:
         return denied

@@ -1,7 +1,7 @@
-"""The one line about calls that nobody rules on: where Toolgate looked, what happens, what to start.
+"""Log lines for calls that no scheduler rules on: where Toolgate looked, what happens, what to start.
 
-Every way in (`Guard`, `Gate`, adapters, loops, `toolgate run`, `serve`, `mcp`, hooks) gets its line here,
-once a process. `explain_vacancy` says the same to who asks before a session begins.
+Every way in (`Guard`, `Gate`, adapters, loops, `toolgate run`, `serve`, `mcp`, hooks) logs its line from
+here, once per process. `explain_vacancy` returns the same words before a session begins.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ LOOK_S: Final = 0.5
 """Seconds that a look for other namespaces may take."""
 MAX_LINES: Final = 256
 MAX_SHOWN: Final = 3
-"""Namespaces, and schedulers of each, that a line names."""
+"""Number of namespaces, and of schedulers in each, that a line names."""
 RUN: Final = "tool calls run without rulings"
 DENIED: Final = "tool calls are denied"
 START: Final = "start a scheduler (toolgate scheduler run NAME)"
@@ -32,17 +32,17 @@ REQUIRE: Final = "to have calls denied without one, require it (toolgate: {requi
 SERVER: Final = "start that server, or name another one (`redis`, TOOLGATE_REDIS_URL)"
 _log = get_logger("toolgate.gate")
 _told: dict[str, str] = {}
-"""By subject, which is the line itself as a rule."""
+"""Lines that were logged, by subject. As a rule the line itself is the subject."""
 _sayers: list[Callable[[str], None]] = []
 
 
 def tell(line: str, about: str = "") -> None:
-    """Log a line, unless this process has said it, or another `about` the same."""
+    """Log a line, unless this process has logged it, or another line with the same `about`."""
     key = about or line
     if key not in _told and len(_told) < MAX_LINES:
         _told[key] = line
         say = _sayers[-1] if _sayers else _log.warning
-        Context().run(say, line)  # it is about no single decision
+        Context().run(say, line)  # the line belongs to no single decision
 
 
 def _is_told(about: str) -> bool:
@@ -51,7 +51,7 @@ def _is_told(about: str) -> bool:
 
 @contextlib.contextmanager
 def say_lines(say: Callable[[str], None]) -> Iterator[None]:
-    """Meanwhile hand these lines to a function, instead of logging them: for a command with a view."""
+    """Hand these lines to a function within the block, instead of logging them: for a command with a view."""
     _sayers.append(say)
     try:
         yield
@@ -60,7 +60,7 @@ def say_lines(say: Callable[[str], None]) -> Iterator[None]:
 
 
 class Vacancy:
-    """Who is there to rule on the calls of one gate, and the lines that say that nobody is."""
+    """The schedulers that are there to rule for one gate, and the log lines for when there are none."""
 
     def __init__(self, config: ToolgateConfig, client: GateClient | None) -> None:
         self._config, self.client = config, client
@@ -68,19 +68,19 @@ class Vacancy:
 
     @property
     def may_tell(self) -> bool:
-        """Whether no scheduler is known, and it was not said yet that calls run without rulings."""
+        """True if no scheduler is known, and no line has said yet that calls run without rulings."""
         return not self.is_told and (self.client is None or not self.client.directory.announced)
 
     @property
     def line(self) -> str:
-        """The line about calls that run without rulings, while that is so; else empty."""
+        """Line about calls that run without rulings, while that is so; else empty."""
         client = self.client
         return "" if client is not None and client.up and client.directory.announced else self._line
 
     async def tell_unruled(self) -> None:
-        """Log, once a process, why a call is ruled on by nobody, if nobody is there to be asked."""
+        """Log, once per process, why no scheduler rules on a call, if none is there to be asked."""
         if not self.is_told:
-            self.is_told = True  # before anything is waited for: calls may come side by side
+            self.is_told = True  # before the await, as calls may be concurrent
             try:
                 self._line = await tell_unruled(self._config, self.client)
                 self.is_told = bool(self._line)
@@ -88,16 +88,16 @@ class Vacancy:
                 note_fault("record", error)
 
     async def tell_denied(self, absent: Sequence[str] = ()) -> None:
-        """Log, once a process, that calls are denied as the server, or these schedulers, are not there."""
+        """Log, once per process, that calls are denied: the server, or these schedulers, are not there."""
         try:
             await tell_denied(self._config, self.client, absent)
         except Exception as error:  # noqa: BLE001 - as above
             note_fault("record", error)
 
     async def tell(self) -> None:
-        """Log, once a process, that calls would run without rulings now, or be denied, as nobody is there.
+        """Log, once per process, that calls would now run without rulings, or be denied, and why.
 
-        Without it that is logged with the first call that it happens to.
+        Without this, the line is logged with the first such call.
         """
         client = self.client
         if client is None or not client.up:
@@ -112,7 +112,7 @@ class Vacancy:
         return await explain_vacancy(self._config, self.client)
 
     def explain_denial(self) -> str:
-        """Return the reason of a denial for want of a server, for the LLM and for the record."""
+        """Return the reason of a denial for lack of a server, for the LLM and for the record."""
         return explain_denial(self._config, self.client)
 
 
@@ -120,22 +120,22 @@ class Vacancy:
 
 
 async def tell_unruled(config: ToolgateConfig, client: GateClient | None) -> str:
-    """Say, once a process, that calls run without rulings, and why; gives the line, or nothing to say."""
+    """Log, once per process, that calls run without rulings, and why. Return the line, or an empty text."""
     if client is not None and client.up and (client.directory.announced or config.required):
-        return ""  # they leave this call alone, or the plan does
+        return ""  # those schedulers, or the plan, leave this call alone
     if client is not None and not client.up:
         line = f"{RUN}: {_problem(client)}"
         tell(line)
         return line
     about = f"{RUN} {_where(client)} {config.namespace}"
-    if not _is_told(about):  # the look for other namespaces is for the line alone
+    if not _is_told(about):  # look for other namespaces only if the line is logged
         where = await _with_namespaces(_where(client), client, config.namespace)
         tell(f"{RUN}: {where}; {START}; {REQUIRE}", about)
     return _told.get(about, "")
 
 
 async def tell_denied(config: ToolgateConfig, client: GateClient | None, absent: Sequence[str] = ()) -> None:
-    """Say, once a process, that calls are denied as the server, or these schedulers, are not there."""
+    """Log, once per process, that calls are denied: the server, or these schedulers, are not there."""
     if client is not None and client.up:
         names = ", ".join(absent)
         why = f"{names} must rule and {_is(absent)} not alive on {client.where}"
@@ -151,7 +151,7 @@ async def tell_denied(config: ToolgateConfig, client: GateClient | None, absent:
 
 
 def tell_failing(scheduler: str, error: str, *, required: bool) -> None:
-    """Say, once a process, that a scheduler could not decide (`error` is its own word for why)."""
+    """Log, once per process, that a scheduler could not decide; `error` is its own explanation."""
     fate = "calls are denied" if required else "calls run without it; require it if they must not"
     must = " is required and" if required else ""
     words = " ".join(visible(error).split()) or "it gave no verdict"
@@ -160,16 +160,16 @@ def tell_failing(scheduler: str, error: str, *, required: bool) -> None:
 
 
 def explain_denial(config: ToolgateConfig, client: GateClient | None) -> str:
-    """The reason of a denial for want of a server, for the LLM and for the record."""
+    """Return the reason of a denial for lack of a server, for the LLM and for the record."""
     if client is None:
         return f"This call was not run: {_where(client)}; {_start(config.required)}."
     return f"This call was not run: {_where(client)}; try again later."
 
 
 async def explain_vacancy(config: ToolgateConfig, client: GateClient | None) -> str | None:
-    """Why a call would run unasked now; None where somebody is asked, or it would be denied.
+    """Return why a call would run unasked now; None if a scheduler is asked, or the call would be denied.
 
-    Waits for a server that is away, as long as a decision would.
+    If the server cannot be reached, this waits for it as long as a decision would.
     """
     usable = client is not None and await client.reachable(config.patience_ms / 1000)
     if client is None or not usable:
@@ -185,7 +185,7 @@ async def explain_vacancy(config: ToolgateConfig, client: GateClient | None) -> 
 
 
 def _where(client: GateClient | None) -> str:
-    """What was looked at, and what was found there."""
+    """Return where Toolgate looked, and what it found there."""
     if client is None:
         return f"no server is named (`redis`, TOOLGATE_REDIS_URL), and you run none in {_directory()}"
     return f"no scheduler is alive on {client.where}" if client.up else f"{client.where} cannot be reached"
@@ -219,7 +219,7 @@ def _start(names: Sequence[str]) -> str:
 async def _with_namespaces(
     words: str, client: GateClient | None, own: str, wanted: Sequence[str] = ()
 ) -> str:
-    """The words, and the namespaces of this server in which schedulers are alive, as far as one may see."""
+    """Return the words, with the namespaces of this server that have live schedulers, as far as visible."""
     if client is None or not client.up:
         return words
     try:
@@ -230,7 +230,7 @@ async def _with_namespaces(
 
 
 def describe_namespaces(found: Mapping[str, Collection[str]], own: str, wanted: Collection[str] = ()) -> str:
-    """What a line says of other namespaces: first those with a wanted scheduler, then those of like names."""
+    """Return the words on other namespaces: first those with a wanted scheduler, then those of like names."""
     others = [name for name in found if name != own and found[name]]
     if not others:
         return ""

@@ -1,2 +1,1 @@
-"""The gate for any program: `Guard`, from whatever thread, event loop or framework; no amplifier_core in
-here."""
+"""The gate for any program: `Guard`, for all threads, event loops and frameworks, without amplifier_core."""

@@ -1,4 +1,4 @@
-"""How a program asks a person, and what it may give as the answer."""
+"""The way in which a program asks a person, and the answers that it may give."""
 
 import asyncio
 import inspect
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 AskHow = Callable[["AskUser", "ToolQuestion"], Any] | Literal["defer"] | None
-"""Now: a function, async or not, that gives an `Answer` or a bool. Later: `defer`."""
+"""A function, async or not, that returns an `Answer` or a bool; or `defer` if the answer comes later."""
 _ANSWERS: Final[tuple["Answer", ...]] = ("allow", "refuse", "expired", "no_approver")
 
 
-class AskExit(Exception):  # noqa: N818 - control flow of this room
-    """Who was to ask was left by what is no `Exception`: the question is withdrawn before that goes on."""
+class AskExit(Exception):  # noqa: N818 - control flow of this package
+    """An exception that is no `Exception` left the function that asks; the question is withdrawn first."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(type(error).__name__)
@@ -25,14 +25,14 @@ class AskExit(Exception):  # noqa: N818 - control flow of this room
 
 
 def answer_of(said: Any) -> "Answer":
-    """What such a function said, as the gate takes it: anything unknown is no."""
+    """Return the function's answer as the gate takes it. Anything unknown is a refusal."""
     if said is True:
         return "allow"
     return next((one for one in _ANSWERS if one == said), "refuse")
 
 
 def as_gate_asks(how: AskHow) -> "Ask | Literal['defer'] | None":
-    """The same, as a gate in this event loop takes it."""
+    """Return the same way to ask, as a gate in this event loop takes it."""
     if how is None or how == "defer":
         return how
     function = how

@@ -1,7 +1,7 @@
-"""The callers of one guard: the agent whose tool or turn runs here, and the places it has given out.
+"""The callers of one guard: the agent whose tool or turn runs here, and the callers that were handed out.
 
-The first are context variables: right in tasks, in the threads of asyncio, and in frameworks that copy the
-context for their threads. A thread that was started bare takes them along by
+The running tool and turn are context variables. They are right in tasks, in the threads of asyncio, and in
+frameworks that copy the context for their threads. A bare thread takes them along by
 `contextvars.copy_context().run`.
 """
 
@@ -35,28 +35,28 @@ _REQUEST: Final[ContextVar[str]] = ContextVar("toolgate_guard_request", default=
 
 
 def tool_place() -> Caller | None:
-    """For whom the tool runs that this is part of; None outside of one."""
+    """Return the agent whose tool this code is part of; None outside of a tool."""
     return _TOOL.get()
 
 
 def turn_place() -> Caller | None:
-    """The place of the innermost turn, or tool."""
+    """Return the caller of the innermost turn or tool."""
     return _TURN.get()
 
 
 def current_turn() -> "AgentTurn | None":
-    """The innermost turn; it may be another session's, where a tool asks for a place without one."""
+    """Return the innermost turn. It may be another session's if a tool asks for a caller without a turn."""
     return _ENTERED.get()
 
 
 def user_request() -> str:
-    """What the user asked for, as far as the turns that this is part of say."""
+    """Return the user's request, as far as the turns around this code give one."""
     return _REQUEST.get()
 
 
 @contextmanager
 def enter_tool(at: Caller) -> Iterator[None]:
-    """Inside, a tool runs for this agent: who asks for a place works for it."""
+    """Run a tool for this agent within the block: callers that are made there work for it."""
     token, turn = _TOOL.set(at), _TURN.set(at)
     try:
         yield
@@ -67,7 +67,7 @@ def enter_tool(at: Caller) -> Iterator[None]:
 
 @contextmanager
 def enter_turn(at: Caller, turn: "AgentTurn") -> Iterator[None]:
-    """Inside, calls that name no place are this agent's, and serve its request."""
+    """Make calls within the block, which name no caller, this agent's; they serve its request."""
     token, entered, request = _TURN.set(at), _ENTERED.set(turn), _REQUEST.set(turn.request)
     try:
         yield
@@ -78,11 +78,11 @@ def enter_turn(at: Caller, turn: "AgentTurn") -> Iterator[None]:
 
 
 MAX_SESSIONS: Final = 4_096
-"""Sessions of which it is remembered where they are, and to whom they were handed."""
+"""Most sessions whose callers and hand-overs are remembered."""
 
 
 class Places:
-    """Those of one guard; usable from any thread."""
+    """The callers of one guard; usable from any thread."""
 
     def __init__(self, config: "ToolgateConfig") -> None:
         self._config = config
@@ -90,15 +90,15 @@ class Places:
         self._known: OrderedDict[str, Caller] = OrderedDict()
         self._handed: OrderedDict[str, tuple[str, ...]] = OrderedDict()
         self._own = f"guard-{secrets.token_hex(8)}"
-        """The session of who names none."""
+        """Session of a caller that names none."""
         self._own_place: Caller | None = None
 
     def renew(self) -> None:
-        """In a forked process: another thread may have been in here."""
+        """Renew the lock in a forked process: another thread may have held it."""
         self._lock = threading.Lock()
 
     def here(self) -> Caller:
-        """The place of the turn or tool that this is part of; else of a session that is this guard's own."""
+        """Return the caller of the turn or tool around this code, or of a session that the guard owns."""
         at = _TURN.get()
         if at is not None:
             return at
@@ -109,7 +109,7 @@ class Places:
     def find(
         self, session: str, agent: str, parent: Caller | str | None, labels: Mapping[str, str] | None
     ) -> Caller:
-        """As `Guard.at`."""
+        """Return a caller, as `Guard.at` does."""
         at = self._place(session, agent, parent, labels)
         with self._lock:
             handed = self._handed.get(at.session)
@@ -122,7 +122,7 @@ class Places:
         return at
 
     def hand_over(self, at: Caller, to: str, *, lineage: bool) -> Caller:
-        """As `Guard.hand_over`."""
+        """Hand a session over, as `Guard.hand_over` does."""
         now = hand_over(at, to, lineage=lineage)
         with self._lock:
             _remember(self._handed, at.session, now.names)
@@ -145,14 +145,14 @@ class Places:
         with self._lock:
             known = self._known.get(parent)
             if known is not None:
-                self._known.move_to_end(parent)  # however many work for it
+                self._known.move_to_end(parent)  # however many sessions work for it
         if known is not None:
             return below(known, session, agent, labels)
         config = self._config
         return under(parent, session, agent, config.root_session, config.lineage, labels)
 
     def _top(self, session: str, agent: str, labels: Mapping[str, str] | None) -> Caller:
-        """Of who works for nobody here; the configuration may say for whom elsewhere."""
+        """Return a caller that works for nobody here; the configuration may name its parent elsewhere."""
         config = self._config
         parent = config.parent_session or config.root_session
         if not parent and not config.lineage:

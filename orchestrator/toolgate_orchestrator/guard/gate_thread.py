@@ -4,12 +4,12 @@
        ▲                                               │ a person is to be asked
        └── asks, in the caller's own task ◀────────────┘    … then the answer, and at last the ruling
 
-The loop is that of a thread of its own, or one that the program lends. `start` runs a coroutine there, `do`
-has something done with the gate, in the order in which it was asked for. A fork leaves the loop behind.
+The loop is that of a thread of its own, or one that the program lends. `start` runs a coroutine in it. `do`
+runs a function with the gate, in the order of the requests. A fork leaves the loop behind.
 
-The caller asks the person itself: in its own task, with its own context. An exception with which its
-framework leaves and resumes passes through, and the question is withdrawn. A caller that gives up gets
-nothing: what was granted meanwhile is given back.
+The caller asks the person itself: in its own task, with its own context. An exception by which its framework
+leaves and resumes passes through, and the question is withdrawn. A caller that gives up gets nothing: what
+was granted meanwhile is given back.
 """
 
 import asyncio
@@ -37,26 +37,26 @@ if TYPE_CHECKING:
 
 
 CLOSE_S: Final = 1.0
-"""Seconds that the end of a program waits for what is to be written."""
+"""Seconds that the end of a program waits for reports to be written."""
 MAX_EARLY: Final = 10_000
-"""So much is remembered that is to be done once the gate is open."""
+"""Most functions that are remembered until the gate is open."""
 _log = get_logger("toolgate.guard")
 _left_behind: list["GateThread"] = []
-"""Of the process that this one was forked from: their sockets are that one's, so nothing may close them."""
+"""Homes of the process that this one was forked from. Nothing may close their sockets, which belong to it."""
 
 GREENLETS: Final = (
-    "a guard needs threads and an event loop of its own, and gevent or eventlet has patched them here: "
-    "rule in a program that is not patched, or ask a sidecar (toolgate serve)"
+    "a guard needs threads and an event loop of its own, but gevent or eventlet has patched them here: "
+    "use the guard in a program that is not patched, or ask a sidecar (toolgate serve)"
 )
-"""What each call is told there: event loops of greenlets take each other for their own."""
-_TOO_LATE: Final = "what was reported after its guard was closed is not kept"
+"""Error of each call there: event loops of greenlets take each other for their own."""
+_TOO_LATE: Final = "a report that came after its guard was closed is not kept"
 
 Act = Callable[["Gate"], object]
-"""Something to be done with the gate; must not block."""
+"""A function to be called with the gate. It must not block."""
 
 
 class GateThread:
-    """Owns one gate; made by `open_thread` or `lend`."""
+    """Owns one gate; `open_thread` or `lend` makes it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, config: "ToolgateConfig") -> None:
         self.loop, self._config, self._pid = loop, config, os.getpid()
@@ -70,7 +70,7 @@ class GateThread:
 
     @classmethod
     def open_thread(cls, config: "ToolgateConfig") -> "GateThread":
-        """Return one in a thread of its own, which does not keep the program alive; raises ConfigError."""
+        """Return a home in a thread of its own, which does not keep the program alive. Raise ConfigError."""
         if _has_greenlets():
             raise ConfigError(GREENLETS)
         home = cls(asyncio.new_event_loop(), config)
@@ -80,7 +80,7 @@ class GateThread:
 
     @classmethod
     def lend(cls, config: "ToolgateConfig") -> "GateThread":
-        """One in the running event loop."""
+        """Return a home in the running event loop."""
         return cls(asyncio.get_running_loop(), config)
 
     def _live(self) -> None:
@@ -101,17 +101,17 @@ class GateThread:
 
     @property
     def is_lost(self) -> bool:
-        """Whether nothing runs here any more: its loop is closed, or another process's."""
+        """True if nothing runs here any more: its loop is closed, or belongs to another process."""
         return self.loop.is_closed() or self.is_foreign
 
     @property
     def is_foreign(self) -> bool:
-        """Whether it is that of the process which this one was forked from."""
+        """True if this process was forked from the one that owns it."""
         return self._pid != os.getpid()
 
     @property
     def is_here(self) -> bool:
-        """Whether this code runs in its event loop."""
+        """True if this code runs in its event loop."""
         try:
             return asyncio.get_running_loop() is self.loop
         except RuntimeError:
@@ -120,7 +120,7 @@ class GateThread:
     # ------------------------------------------------------------------ from its own loop
 
     async def open(self) -> "Gate":
-        """The gate, opened by whoever comes first; raises ConfigError."""
+        """Return the gate, which the first caller opens. Raise ConfigError."""
         if self.gate is not None:
             return self.gate
         if self._opening is None:
@@ -134,7 +134,7 @@ class GateThread:
         try:
             self.gate = gate = await Gate.start(self._config)
         except BaseException as error:
-            self._opening, self._early = None, []  # the next one tries again
+            self._opening, self._early = None, []  # the next caller tries again
             _log.error("the gate could not be opened", error=where(error))
             raise
         early, self._early = self._early, []
@@ -145,12 +145,12 @@ class GateThread:
     # ------------------------------------------------------------------ from anywhere
 
     def do(self, act: Act) -> None:
-        """Have something done with the gate, soon, and after what was asked for before."""
+        """Call a function with the gate soon, after earlier ones."""
         if self.is_here:
             self._do(act)
             return
         if self.is_foreign:
-            _log.warning("what another process asked about is not reported from this one")
+            _log.warning("the end of a call is not reported: another process asked about the call")
             return
         try:
             self.loop.call_soon_threadsafe(self._do, act)
@@ -170,9 +170,9 @@ class GateThread:
     def start(
         self, make: Callable[[], Coroutine[Any, Any, Any]], tell: Callable[[asyncio.Task[Any]], None]
     ) -> None:
-        """Run a coroutine here, in the caller's context; `tell` is given its task first. From another thread.
+        """Run a coroutine in this loop, in the caller's context, from another thread.
 
-        Raises RuntimeError where the loop is closed.
+        `tell` is called with its task first. Raises RuntimeError if the loop is closed.
         """
         context = copy_context()
 
@@ -182,7 +182,7 @@ class GateThread:
         self.loop.call_soon_threadsafe(begin)
 
     def keep(self, work: Coroutine[Any, Any, Any], context: Context | None = None) -> asyncio.Task[Any]:
-        """A task of its loop, which is kept until it ends."""
+        """Return a task of its loop, which is kept until it ends."""
         task = self.loop.create_task(work, context=context or Context())
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -190,16 +190,16 @@ class GateThread:
         return task
 
     def wait(self, make: Callable[[], Coroutine[Any, Any, Any]], timeout: float | None = None) -> Any:
-        """The result of a coroutine that runs here, waited for in this thread. Raises what it raises;
+        """Block this thread for the result of a coroutine that runs here. Raise what it raises, or
         TimeoutError."""
         if self.is_here:
-            raise ToolgateError("this would block the event loop that it waits for: await the other form")
+            raise ToolgateError("this would block the event loop that it waits for: use the async form")
         return asyncio.run_coroutine_threadsafe(make(), self.loop).result(timeout)
 
     # ------------------------------------------------------------------ the end
 
     async def aclose(self) -> None:
-        """Write what is to be written and give the bus back. In its own loop."""
+        """Write all reports and give the bus back. Call it in its own loop."""
         if self._opening is not None:
             with contextlib.suppress(Exception):
                 await asyncio.shield(self._opening)
@@ -209,8 +209,7 @@ class GateThread:
             await gate.aclose()
 
     def close(self, timeout: float) -> None:
-        """End it, from another thread; bounded by `timeout` seconds for writing, and as long for its
-        thread."""
+        """Close it from another thread, within `timeout` seconds for reports and as many for its thread."""
         if self.is_lost:
             return
         with contextlib.suppress(TimeoutError, RuntimeError):
@@ -221,8 +220,7 @@ class GateThread:
             self._thread.join(timeout)
 
     def leave_behind(self) -> None:
-        """Keep what belongs to the process that this one was forked from: collecting it would close
-        sockets."""
+        """Keep a home of the process that this one was forked from: collecting it would close sockets."""
         _left_behind.append(self)
 
 
@@ -230,7 +228,7 @@ def _do(gate: "Gate", act: Act) -> None:
     try:
         act(gate)
     except Exception as error:  # noqa: BLE001 - a fault of ours in a report must not end the loop
-        _log.error("what was reported could not be kept", error=where(error))
+        _log.error("a report could not be recorded", error=where(error))
 
 
 def _retrieve(done: "asyncio.Future[Any]") -> None:
@@ -239,7 +237,7 @@ def _retrieve(done: "asyncio.Future[Any]") -> None:
 
 
 def _has_greenlets() -> bool:
-    """Return whether a library has patched what the thread of a guard and its event loop are made of."""
+    """Return whether a library has patched what a guard's thread and event loop are made of."""
     gevent, eventlet = sys.modules.get("gevent.monkey"), sys.modules.get("eventlet.patcher")
     if gevent is not None and any(map(gevent.is_module_patched, ("threading", "queue", "select", "socket"))):
         return True
@@ -247,14 +245,14 @@ def _has_greenlets() -> bool:
 
 
 BLOCKS: Final = (
-    "this would block the event loop that rules on the call: await guard.rule(…), or use the guard without "
-    "`async with`, which has it rule in a thread of its own"
+    "this would block the event loop that rules on the call: use await guard.rule(…), or use the guard "
+    "without `async with`, so that it rules in a thread of its own"
 )
-"""What is told to who calls the form that ends in _sync there."""
+"""Error for a call of the sync form in that event loop."""
 
 R = TypeVar("R")
 Request = Callable[["Ask | None"], Coroutine[Any, Any, R]]
-"""What is to be done in the gate's loop; it is given how to ask the caller's person."""
+"""A coroutine function for the gate's loop. It receives the way to ask the caller's person."""
 
 
 class _Question(NamedTuple):
@@ -269,73 +267,73 @@ class _Result(NamedTuple):
 
 
 class Box(Protocol):
-    """Where a caller takes what comes back."""
+    """The place where a caller takes what comes back."""
 
     def put(self, message: Any) -> None:
-        """From the gate's thread; raises RuntimeError where nobody can take it any more."""
+        """Put a message, from the gate's thread. Raise RuntimeError if nobody can take it any more."""
 
 
 class LoopBox:
-    """That of a task of asyncio."""
+    """The box of a task of asyncio."""
 
     def __init__(self) -> None:
         self._loop, self._queue = asyncio.get_running_loop(), asyncio.Queue[Any]()
 
     def put(self, message: Any) -> None:
-        """See `Box`."""
+        """Put a message; see `Box`."""
         self._loop.call_soon_threadsafe(self._queue.put_nowait, message)
 
     async def get(self) -> Any:
-        """The next message."""
+        """Return the next message."""
         return await self._queue.get()
 
 
 class TrioBox:
-    """That of a task of trio."""
+    """The box of a task of trio."""
 
     def __init__(self, trio: Any) -> None:
         self._token, self._gone = trio.lowlevel.current_trio_token(), trio.RunFinishedError
         self._send, self._receive = trio.open_memory_channel(math.inf)
 
     def put(self, message: Any) -> None:
-        """See `Box`."""
+        """Put a message; see `Box`."""
         self._token.run_sync_soon(self._send.send_nowait, message)  # RunFinishedError is a RuntimeError
 
     async def get(self) -> Any:
-        """The next message."""
+        """Return the next message."""
         return await self._receive.receive()
 
 
 class ThreadBox:
-    """That of a thread."""
+    """The box of a thread."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def put(self, message: Any) -> None:
-        """See `Box`."""
+        """Put a message; see `Box`."""
         self._queue.put(message)
 
     def get(self) -> Any:
-        """The next message."""
+        """Return the next message."""
         return self._queue.get()
 
 
 def task_box() -> LoopBox | TrioBox:
-    """The box of the running task; raises ToolgateError outside of asyncio and trio."""
+    """Return the box of the running task. Raise ToolgateError outside of asyncio and trio."""
     try:
         return LoopBox()
     except RuntimeError:
         trio = sys.modules.get("trio")
         if trio is None:
             raise ToolgateError(
-                "this is no task of asyncio or trio: use the form that ends in _sync"
+                "no task of asyncio or trio runs here: use the method that ends in _sync"
             ) from None
         return TrioBox(trio)
 
 
 class _Errand:
-    """What runs in the gate's loop for one caller."""
+    """One caller's work in the gate's loop."""
 
     def __init__(
         self, home: GateThread, box: Box, request: Request[Any], drop: Callable[[Any], None], *, asks: bool
@@ -366,7 +364,7 @@ class _Errand:
     def _put(self, message: Any) -> bool:
         try:
             self._box.put(message)
-        except RuntimeError:  # its loop is over
+        except RuntimeError:  # its loop has ended
             return False
         return True
 
@@ -382,7 +380,7 @@ class _Errand:
         return await waits
 
     def give_up(self) -> None:
-        """The caller is gone, with empty hands."""
+        """Cancel the work, as the caller is gone; give back what it was granted."""
         loop = self._home.loop
         if not loop.is_closed():
             try:
@@ -414,8 +412,9 @@ async def exchange(
     drop: Callable[[R], None],
     passes: tuple[type[BaseException], ...],
 ) -> R:
-    """Have something done in the gate's loop, from a task of another one; `passes` are exceptions of `ask`
-    that leave through here, besides those that are no `Exception`.
+    """Run a request in the gate's loop, from a task of another loop.
+
+    `passes` are exceptions of `ask` that leave through here, besides those that are no `Exception`.
     """
     box = task_box()
     errand = _Errand(home, box, request, drop, asks=callable(ask))
@@ -447,8 +446,7 @@ def exchange_sync(
     drop: Callable[[R], None],
     passes: tuple[type[BaseException], ...],
 ) -> R:
-    """The same for a thread, which is blocked meanwhile; what `ask` would have awaited runs in the gate's
-    loop."""
+    """Run a request as `exchange` does, and block this thread. An awaitable of `ask` runs in that loop."""
     box = ThreadBox()
     errand = _Errand(home, box, request, drop, asks=callable(ask))
     try:
@@ -473,8 +471,8 @@ def exchange_sync(
 
 
 def _open(message: _Result) -> Any:
-    if isinstance(message.error, asyncio.CancelledError):  # the caller's own would be none of its doing
-        raise ToolgateError("the guard was closed meanwhile")
+    if isinstance(message.error, asyncio.CancelledError):  # the caller did not cancel it
+        raise ToolgateError("the guard was closed before this was done")
     if message.error is not None:
         raise message.error
     return message.value

@@ -1,12 +1,12 @@
-"""The gate for any program: one `Guard`, from threads, sync code, any event loop, and trio.
+"""The gate for any program: one `Guard`, for threads, sync code, any event loop, and trio.
 
     guard = Guard(agent="clerk", required=["policy"])
     with guard.turn(guard.at("session-7")):
         call = Call("send", {"to": "ann"}, TOOLS)
         result = await guard.run(call, execute, denied=lambda ruling: ruling.refusal)
 
-It opens by itself with the first call, in a thread of its own, and closes with the program; in `async with
-guard:` it rules in that event loop, without a thread. `docs/guard.md` leads through it.
+It opens by itself with the first call, in a thread of its own, and closes with the program. In `async with
+guard:` it rules in that event loop, without a thread. `docs/guard.md` explains it step by step.
 """
 
 import asyncio
@@ -44,13 +44,12 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 FAULT: Final = "the gate failed and could not rule on it"
 PATIENT_S: Final = 5.0
-"""Seconds that whoever closes a guard waits for what is to be written, and for its thread."""
-ITS_OWN_LOOP: Final = "this guard rules in this event loop: await guard.aclose()"
+"""Seconds that `close` waits for reports to be written, and again for the guard's thread."""
+ITS_OWN_LOOP: Final = "this guard rules in this event loop: use await guard.aclose()"
 
 
 class Guard(LlmRequests):
-    """The gate of an application; make one. Every method may be called from any thread, and in any event
-    loop."""
+    """The gate of an application. Make one, and call its methods from any thread and any event loop."""
 
     def __init__(
         self,
@@ -64,17 +63,22 @@ class Guard(LlmRequests):
         passes: tuple[type[BaseException], ...] = (),
         **fields: Any,
     ) -> None:
-        """`config` is a file with the section `toolgate:`, or its value; `fields` are its keys, and override
-        it.
+        """Make a guard. The gate opens with the first call.
 
-        `ask` asks a person: a function of the question and the call, or `defer` to be answered later.
-        Exceptions of the types `passes` leave through it to your framework. `cost` says what a result cost
-        (in units of the currency), `notice` tells the LLM that another call ran, `on_fault` what becomes of
-        calls where the guard itself fails: without it, they are denied if anybody is required. Raises
-        ConfigError.
+        `config` is a file with the section `toolgate:`, or the value of that section. `fields` are keys of
+        `ToolgateConfig` and override it; `agent` is the name of this agent.
+
+        `ask` asks a person: a function of the question and the call. `defer` has the answer come later.
+        Exceptions of the types `passes` leave that function and reach your framework.
+
+        `cost` returns what a result cost, in units of the currency. `notice` adds a note for the LLM to the
+        result if another call ran: True, or a text of your own. `on_fault` is what happens to a call if the
+        guard itself fails: `deny` or `continue`. Default: `deny` if a scheduler is required or was ever met.
+
+        Raises ConfigError for a wrong configuration or argument.
         """
         self.config: ToolgateConfig = read_settings(config, {**fields, "agent": agent} if agent else fields)
-        """How its calls are ruled on."""
+        """Configuration of its gate."""
         self.tools = ToolRegistry()
         """Functions that were made tools."""
         self._places = Places(self.config)
@@ -88,7 +92,7 @@ class Guard(LlmRequests):
 
     @property
     def asks(self) -> bool:
-        """Whether it has a way of its own to ask people; else a framework's may be used."""
+        """True if it has its own way to ask people; otherwise a framework's may be used."""
         return self._ask is not None
 
     # ------------------------------------------------------------------ places and turns
@@ -101,23 +105,26 @@ class Guard(LlmRequests):
         parent: Caller | str | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> Caller:
-        """The place of an agent's session. Within a tool that runs it works for whom that tool runs.
+        """Return the caller for an agent's session. Inside a running tool, it works for the tool's agent.
 
-        `parent` says for whom where that is not so: a place, or the id of a session elsewhere.
+        `session` is the id of the session, `agent` its agent (default: the guard's). `parent` says for whom
+        it works otherwise: a caller, or the id of a session elsewhere. `labels` add to the configured ones.
         """
         return self._places.find(session, self.config.agent if agent is None else agent, parent, labels)
 
     def hand_over(self, at: Caller, to: str, *, lineage: bool = True) -> Caller:
-        """Another agent takes over in this session; what was denied to this one is denied to it, unless
-        `lineage` is False. Gives its place, which `at` gives from now on too.
+        """Return the caller for another agent that takes over in this session; later `at` returns it too.
+
+        What was denied to the first agent is denied to the new one, unless `lineage` is False.
         """
         return self._places.hand_over(at, to, lineage=lineage)
 
     def turn(self, at: Caller | None = None, stop: OnStop | None = None, *, request: str = "") -> AgentTurn:
-        """A turn, for `with`: `toolgate agents` shows it, and stops it by `stop` (see `AgentTurn`).
+        """Return a turn, for `with`. `toolgate agents` shows it, and ends it by `stop` (see `AgentTurn`).
 
-        `request` is what the user asked for, in their own words: told, redacted, to the schedulers that read
-        it. Within a tool that runs, it stays that of the turn above: what an LLM writes is no user's.
+        `at` is the caller; default: the turn or tool that runs here, else a session of the guard. `request`
+        is what the user asked for, in their own words. It is redacted, and told to the schedulers that read
+        it. Inside a running tool it stays that of the turn above, as the words of an LLM are not a user's.
         """
         if not request or tool_place() is not None:
             request = user_request()
@@ -126,16 +133,18 @@ class Guard(LlmRequests):
     # ------------------------------------------------------------------ rulings
 
     async def rule(self, call: Call, *, ask: AskHow = None, on_hold: "OnHold | None" = None) -> Ruling:
-        """May this call run? Report what became of it by the ruling. `ask` counts here in place of the
-        guard's.
+        """Rule on a call. Report its outcome by the ruling that is returned.
 
-        `on_hold` is told who holds it, in the gate's thread. Raises TurnStop where an operator ended the
-        turn, ConfigError where the gate cannot be opened as it is set up, and what `ask` lets pass.
+        `call` is the call. `ask` replaces the guard's `ask` for this call. `on_hold` is called for each
+        scheduler that holds the call, in the gate's thread.
+
+        Raises TurnStop if an operator ended the turn, ConfigError if the gate cannot be opened as configured,
+        and exceptions that may pass through `ask`.
         """
         return await self._rule(call, ask, on_hold)
 
     def rule_sync(self, call: Call, *, ask: AskHow = None, on_hold: "OnHold | None" = None) -> Ruling:
-        """As `rule`, for code that is not async: it blocks this thread."""
+        """Rule as `rule` does, for code that is not async: this thread is blocked meanwhile."""
         return self._rule_sync(call, ask, on_hold)
 
     async def run(
@@ -147,10 +156,12 @@ class Guard(LlmRequests):
         failed: Callable[[Exception, Ruling], Any] | None = None,
         ask: AskHow = None,
     ) -> Any:
-        """Rule, run, report. `execute` is given tool and arguments, `denied` the ruling where it may not run.
+        """Rule on a call, run it, and report the outcome. Return the result.
 
-        What `execute` raises is given to `failed`, or raised. Each may be async or not. A text is given back
-        with the guard's `notice`. A generator has ended when it is exhausted or closed, or raises.
+        `execute` is called with the tool and its arguments, `denied` with the ruling if the call may not run.
+        An exception of `execute` goes to `failed`, or is raised. Each function may be async or not. The
+        guard's `notice` is added to a result that is a text. A generator counts as ended once it is
+        exhausted or closed, or raises. Raises what `rule` raises.
         """
         ruling = await self.rule(call, ask=ask)
         if not ruling.allowed:
@@ -174,9 +185,9 @@ class Guard(LlmRequests):
         failed: Callable[[Exception, Ruling], Any] | None = None,
         ask: AskHow = None,
     ) -> Any:
-        """As `run`, for code that is not async.
+        """Rule, run and report as `run` does, for code that is not async.
 
-        Where an event loop runs in this thread, what `execute` gives to be awaited is given back so.
+        If an event loop runs in this thread, an awaitable result of `execute` is returned to be awaited.
         """
         ruling = self.rule_sync(call, ask=ask)
         if not ruling.allowed:
@@ -212,10 +223,10 @@ class Guard(LlmRequests):
     ) -> Any:
         """Have a function ruled on each time it is called: `@guard.tool`.
 
-        It may be sync or async, a generator of either kind, a method, a partial, or an object that can be
-        called. Denied it raises CallDenial, or gives what `denied` does. A scheduler may have another such
-        function run in its place, by a name that no two of them bear. Raises ConfigError for a function that
-        rules cannot read.
+        It may be sync or async, a generator of either kind, a method, a partial, or a callable object. `name`
+        is the tool's name; default: the function's. A denied call raises CallDenial, or returns what `denied`
+        returns. A scheduler may have another such function run in its place, if its name is unique. Raises
+        ConfigError for a function whose arguments have no names for rules.
         """
         if fn is None:
             return lambda given: make_tool(self, given, name, denied)
@@ -224,7 +235,7 @@ class Guard(LlmRequests):
     # ------------------------------------------------------------------ life
 
     async def flush(self, timeout_s: float = CLOSE_S) -> bool:
-        """Wait until what was reported is written; False where that took longer than `timeout_s` seconds."""
+        """Wait until all reports are written. Return False if that took longer than `timeout_s` seconds."""
         home = self._home
         if home is None or home.is_lost:
             return True
@@ -233,14 +244,14 @@ class Guard(LlmRequests):
         return await exchange(home, lambda _: _flush(home, timeout_s), None, _drop, ())
 
     def flush_sync(self, timeout_s: float = CLOSE_S) -> bool:
-        """As `flush`, for code that is not async."""
+        """Wait as `flush` does, for code that is not async."""
         home = self._home
         if home is None or home.is_lost:
             return True
         return bool(home.wait(lambda: _flush(home, timeout_s)))
 
     async def aclose(self) -> None:
-        """Write what was reported and give the bus back; another call would open it again."""
+        """Write all reports and give the bus back. Another call would open the gate again."""
         home = self._leave()
         if home is None or home.is_lost:
             return
@@ -251,7 +262,7 @@ class Guard(LlmRequests):
             home.close(CLOSE_S)
 
     def close(self) -> None:
-        """As `aclose`, for code that is not async; in ten seconds at most, where the bus does not answer."""
+        """Close as `aclose` does, for code that is not async; within ten seconds, even without the bus."""
         if self._home is not None and self._home.is_here:
             raise ToolgateError(ITS_OWN_LOOP)
         if (home := self._leave()) is not None:
@@ -278,7 +289,7 @@ class Guard(LlmRequests):
         return None if decider is None else decider.reports.home
 
     def _now(self, *, lend: bool = False) -> Decider:
-        """Who asks the gate, which is in a thread, or in this event loop that is lent."""
+        """Return the decider, whose gate runs in a thread, or in this event loop that is lent."""
         decider = self._decider
         if decider is not None and not decider.reports.home.is_lost:
             return decider
@@ -302,7 +313,7 @@ class Guard(LlmRequests):
             return home
 
     def _after_fork(self) -> None:
-        """Another thread may have held these."""
+        """Renew the locks in a forked process: another thread may have held them."""
         self._lock = threading.Lock()
         self._places.renew()
         self.tools.renew()
@@ -338,10 +349,10 @@ class Guard(LlmRequests):
         raise ToolgateError(BLOCKS)
 
     def _rule_on_fault(self, call: Call, at: Caller, error: Exception) -> Ruling:
-        """The guard itself failed: nobody may gain by it where somebody must be asked."""
+        """Rule on a call after a fault of the guard itself: nobody may gain by it if schedulers must rule."""
         if isinstance(error, (ConfigError, TurnStop, *self._passes)):
             raise error
-        from toolgate_orchestrator.decision.faults import note_fault  # late: nothing fails as a rule
+        from toolgate_orchestrator.decision.faults import note_fault  # late: rarely needed
 
         note_fault("rule", error)
         reports, config = self._now().reports, self.config
@@ -368,7 +379,7 @@ async def _flush(home: GateThread, timeout_s: float) -> bool:
 
 
 def _drop(_: object) -> None:
-    """Nothing came of it that would have to be given back."""
+    """Drop a result that need not be given back."""
 
 
 _guards: "weakref.WeakSet[Guard]" = weakref.WeakSet()

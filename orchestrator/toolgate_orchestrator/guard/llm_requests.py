@@ -1,4 +1,4 @@
-"""A program's requests to LLMs: ruled on before they are sent, and told when they are answered."""
+"""A program's requests to LLMs: ruled on before they are sent, and reported when they are answered."""
 
 import uuid
 from abc import ABC, abstractmethod
@@ -18,26 +18,25 @@ if TYPE_CHECKING:
     from toolgate_orchestrator.decision.round.decision_state import OnHold
 
 _NEVER: Final[Mapping[str, Any]] = {"not": {}}
-"""Schema of what is only listed: nothing may be asked of it by that name."""
+"""Schema for tools that are only listed: no call may name them."""
 
 
 class LlmRequests(ABC):
-    """What a `Guard` has for them."""
+    """The methods of a `Guard` for requests to LLMs."""
 
     _places: Places
 
     async def rule_request(self, provider: str, model: str = "", **about: Any) -> Ruling:
-        """May this request to an LLM be sent? `ruling.arguments` has provider, model and max_output_tokens to
-        use.
+        """Rule on a request to an LLM. Use `provider`, `model` and `max_output_tokens` of `ruling.arguments`.
 
-        `about` it: `input_tokens` (an estimate), `max_output_tokens`, `purpose`, `models` (what could be
-        asked instead: model by provider), and `at`, `id`, `iteration`, `can`, `answer`, `ask` as of a `Call`.
-        Report by `usage(…, ruling=)`, `ruling.fail` or `ruling.release`.
+        `about` may hold `input_tokens` (an estimate), `max_output_tokens`, `purpose`, and `models` (what
+        could be asked instead: model by provider). It may also hold `at`, `id`, `iteration`, `can`, `answer`
+        and `ask`, as for a `Call`. Report by `usage(…, ruling=)`, `ruling.fail` or `ruling.release`.
         """
         return await self._rule(*_request(provider, model, **about), None)
 
     def rule_request_sync(self, provider: str, model: str = "", **about: Any) -> Ruling:
-        """As `rule_request`, for code that is not async."""
+        """Rule as `rule_request` does, for code that is not async."""
         return self._rule_sync(*_request(provider, model, **about), None)
 
     def usage(
@@ -54,12 +53,12 @@ class LlmRequests(ABC):
         ruling: Ruling | None = None,
         **tokens: int,
     ) -> None:
-        """A request to an LLM was answered, and used this; `cost_usd` settles budgets, tokens do where it is
-        not known.
+        """Report that a request to an LLM was answered, and what it used.
 
-        `ruling` is what let it through; `tokens` may name `cache_read_tokens`, `cache_write_tokens` and
-        `reasoning_tokens`. Raises CostError for a cost that is no amount, ToolgateError for the ruling of a
-        tool.
+        `at` is the caller (default: the turn or tool that runs here). `cost_usd` settles budgets; without it,
+        tokens do. `seconds` is the time that it took, `iteration` its number in the turn. `ruling` is the
+        ruling that let it through. `tokens` may be `cache_read_tokens`, `cache_write_tokens` and
+        `reasoning_tokens`. Raises CostError for a cost that is no amount, ToolgateError for a tool's ruling.
         """
         told: dict[str, Any] = {
             "provider": provider,

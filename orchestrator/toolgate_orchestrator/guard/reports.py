@@ -1,4 +1,4 @@
-"""What becomes of a guard's calls, told from any thread: so budgets settle, and slots are free."""
+"""The reports of a guard's calls, from any thread: budgets settle by them, and slots become free."""
 
 import hashlib
 import json
@@ -25,51 +25,51 @@ if TYPE_CHECKING:
     from toolgate_orchestrator.guard.turns import Presences
 
 UNREPORTED: Final = "Unreported"
-"""The error of a call of which nobody told what became of it."""
+"""Error of a call whose outcome nobody reported."""
 Cost = Decimal | float | int | str
-"""In units of the currency; as text or Decimal it is exact."""
+"""Cost in units of the currency. A text or a Decimal is exact."""
 DIGEST_LENGTH: Final = 32
-"""Hexadecimal digits."""
+"""Length in hexadecimal digits."""
 MAX_BYTES: Final = 4_000_000
-"""Of longer texts, beginning and end count, and how long they are."""
+"""Bytes of a text that count. Of a longer one, its beginning, its end and its length count."""
 _MAX_NODES: Final = 10_000
 _NOTHING: Final[Mapping[str, Any]] = {}
 _log = get_logger("toolgate.guard")
 
 
 class CostError(ValueError):
-    """A cost that is no amount of money."""
+    """A cost is not an amount of money."""
 
 
 def micro_units(cost: Cost | None) -> int | None:
-    """A cost in micro-units, rounded up; raises CostError for what is no amount."""
+    """Return a cost in micro-units, rounded up. Raise CostError if it is no amount."""
     if cost is None:
         return None
     found = micro(cost)
     if found is None:
         raise CostError(
-            f"cost= is an amount of money (Decimal('0.02'), '0.02', 0.02), not {type(cost).__name__}"
+            f"cost= must be an amount of money (Decimal('0.02'), '0.02', 0.02), not {type(cost).__name__}"
         )
     return found
 
 
 def money_text(cost: Cost) -> str:
-    """A cost as the fact of a request to an LLM tells it: exactly, as text. Raises CostError."""
+    """Return a cost as the fact of an LLM request holds it: exactly, as text. Raise CostError."""
     micro_units(cost)
     return str(cost)
 
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """Where the facts of one guard go; usable from any thread."""
+    """The reports of one guard; usable from any thread."""
 
     home: GateThread
     presences: "Presences"
     cost_of: Callable[[Any], Cost | None] | None = None
-    """What a result says that it cost."""
+    """Returns the cost that a result reports."""
 
     def tell(self, event: str, at: Caller, data: Mapping[str, Any]) -> None:
-        """A fact that belongs to no call that was ruled on."""
+        """Report a fact that belongs to no call."""
         fact = {**data, **describe_place(at.session, at.root, at.agent, at.lineage)}
 
         def act(gate: "Gate") -> None:
@@ -82,7 +82,7 @@ class Reports:
         self.home.do(act)
 
     def end(self, opened: "OpenCall", outcome: "Outcome", told: Mapping[str, Any] = _NOTHING) -> None:
-        """What became of a call."""
+        """Report the outcome of a call."""
         seconds = time.monotonic() - opened.since
 
         def act(gate: "Gate") -> None:
@@ -92,7 +92,7 @@ class Reports:
         self.home.do(act)
 
     def succeed(self, opened: "OpenCall", result: Any, cost: Cost | None) -> None:
-        """It ran, and gave this: told are its digest, and what it cost."""
+        """Report that a call ran, with the digest of its result and its cost."""
         if opened.tool == LLM_REQUEST:
             self.end(opened, "succeed", {} if cost is None else {"cost_usd": money_text(cost)})
             return
@@ -102,7 +102,7 @@ class Reports:
         self.end(opened, "succeed", told)
 
     def fail(self, opened: "OpenCall", error: BaseException | str, spent: int | None) -> None:
-        """It raised, and cost so many micro-units: told are the error's type and signals, never its words."""
+        """Report that a call raised, with the type and signals of the error, and its cost in micro-units."""
         told = _describe_error(error)
         if spent is not None and opened.tool != LLM_REQUEST:
             told["cost"] = spent
@@ -113,8 +113,8 @@ class Reports:
             return None if cost is None else micro_units(cost)
         try:
             return micro_units(self.cost_of(result))
-        except Exception as error:  # noqa: BLE001 - the program's; what was reserved is charged then
-            _log.error("what a result cost could not be told", error=where(error))
+        except Exception as error:  # noqa: BLE001 - the fault of the program; the reservation is charged then
+            _log.error("the cost of a result could not be read", error=where(error))
             return None
 
 
@@ -137,7 +137,7 @@ def _describe_error(error: BaseException | str) -> dict[str, Any]:
 
 
 def digest_of(result: Any) -> str | None:
-    """The first half of a SHA-256, in hexadecimal; None for what is no plain value, or too large a one."""
+    """Return the first half of a SHA-256, in hexadecimal; None if it is no plain value, or too large."""
     if type(result) is str:
         return _digest(b"s", result.encode("utf-8", "surrogatepass"))
     if type(result) is bytes:
@@ -158,7 +158,7 @@ def _digest(kind: bytes, data: bytes) -> str:
 
 
 def _is_plain(result: Any) -> bool:
-    """Whether JSON can say it without running anybody's code, within bounds."""
+    """Return whether JSON can write it, within bounds and without running other code."""
     todo, left = [result], _MAX_NODES
     while todo:
         value = todo.pop()
@@ -178,6 +178,6 @@ def _is_plain(result: Any) -> bool:
 
 
 def describe_result(result: Any) -> Mapping[str, str]:
-    """`digest` of a result, where there is one."""
+    """Return the `digest` of a result, if it has one."""
     found = digest_of(result)
     return {} if found is None else {"digest": found}

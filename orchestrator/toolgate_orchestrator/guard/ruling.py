@@ -1,4 +1,4 @@
-"""The ruling on a call, how a guard comes to it, and the one report of what became of the call."""
+"""The ruling on a call, how a guard gets it, and the one report of the call's outcome."""
 
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
@@ -32,7 +32,7 @@ _MAX_NAME: Final = 128
 
 
 def check_notice(notice: bool | str) -> str:
-    """The text for a guard's `notice=`; empty for none. Raises ConfigError for names it does not know."""
+    """Return the text of a guard's `notice=`; empty for none. Raise ConfigError for unknown names in it."""
     if not notice:
         return ""
     template = DEFAULT if notice is True else notice
@@ -40,13 +40,13 @@ def check_notice(notice: bool | str) -> str:
         template.format(tool="", original="", reason="", why="")
     except (KeyError, IndexError, ValueError, AttributeError) as error:
         raise ConfigError(
-            f"notice= is a text with {{tool}}, {{original}} and {{reason}} in it: {error!r}"
+            f"notice= must be a text with {{tool}}, {{original}} and {{reason}} in it: {error!r}"
         ) from None
     return template
 
 
 def notice_of(template: str, original: str, tool: str, reason: str | None) -> str:
-    """That sentence; a scheduler's words in it are bounded, and stay on one line."""
+    """Return the notice. A scheduler's words in it are cut to a bound, and stay on one line."""
     if not template:
         return ""
     words = shorten(visible(reason or ""), MAX_REASON)
@@ -60,9 +60,10 @@ _log = get_logger("toolgate.guard")
 
 
 class Ruling:
-    """May the call run, and as which? Report what became of it, once: `succeed`, `fail` or `release`.
+    """The ruling on a call: whether it may run, and as which call. Report its outcome once.
 
-    As a context manager it reports a failure where the block raises, and `release` where it says nothing.
+    Report by `succeed`, `fail` or `release`. As a context manager it reports a failure if the block raises,
+    and `release` if the block reports nothing.
     """
 
     __slots__ = (
@@ -99,58 +100,58 @@ class Ruling:
         template: str = "",
         reason: str = "",
     ) -> None:
-        """`decision` None: nobody was asked, and the call runs, unless there is a `reason` why it must not.
+        """Make a ruling. If `decision` is None, nobody was asked, and the call runs unless `reason` is given.
 
         `opened` is the call that may run.
         """
         self.call, self.at, self._reports, self.decision = call, at, reports, decision
         self.outcome: Literal["continue", "modify", "deny", "ask"] = "deny" if reason else "continue"
-        """`ask`: a person's answer is to come (`token`)."""
+        """Outcome of the decision. `ask`: a person's answer is to come (`token`)."""
         self.tool: str = call.tool
-        """What is to run: perhaps another than the one asked about."""
+        """Name of the tool that is to run. It may be another than the one asked about."""
         self.arguments: dict[str, Any] = dict(call.arguments) if decision is None else decision.tool_input
-        """With what."""
+        """Arguments to run it with."""
         self.id: str = ""
-        """Of the decision; empty where nobody was asked."""
+        """Id of the decision; empty if nobody was asked."""
         self.token: str = ""
-        """By which a person's answer to an open question goes on with this decision."""
+        """Token that resumes this decision with a person's answer."""
         self.prompt: AskUser | None = None
-        """What the person is to be asked; `tool` and `arguments` are what would run."""
+        """Question to the person; `tool` and `arguments` are the call that would run."""
         self.agent_target: str | None = call.agent_target
-        """Whom it hands work to, where it is a call that does."""
+        """Agent to which the call hands work, if it does."""
         self.reason: str | None = reason or None
-        """Why it may not run, or why it was replaced."""
+        """Reason why the call may not run, or why it was replaced."""
         if decision is not None:
             self.id, self.reason = decision.id, decision.reason
             self.outcome = decision.outcome if decision.outcome != "cancelled" else "deny"
             self.token, self.prompt = decision.token, decision.prompt
             self.tool, self.agent_target = decision.tool_name, decision.agent_target
         self.allowed: bool = self.outcome in ("continue", "modify")
-        """Whether a tool may run: `tool`, with `arguments`."""
+        """True if the call may run: `tool`, with `arguments`."""
         self.replaced: bool = self.outcome == "modify"
-        """Whether it is another call than the one asked about."""
+        """True if it is another call than the one asked about."""
         self.pending: bool = self.outcome == "ask"
-        """Whether a person's answer is to come: keep `token`, and ask again with `Call.answer`."""
+        """True if a person's answer is to come: keep `token`, and ask again with `Call.answer`."""
         self.is_unread = False
-        """Whether it gives pieces of which nobody has taken any: its tool has not begun."""
+        """True if the result comes in pieces and none was read: the tool has not begun."""
         self.refusal: str = "" if self.allowed else self._refuse()
-        """The sentence for the LLM where it may not run."""
+        """Sentence for the LLM if the call may not run."""
         self.notice: str = notice_of(template, call.tool, self.tool, self.reason) if self.replaced else ""
-        """The sentence for the LLM where another call runs, if the guard is to give one."""
+        """Sentence for the LLM if another call runs, and the guard is to give one."""
         self._opened = opened
         self._open = [True] if opened is not None else []
-        """Empty once it is reported (what a list gives out, it gives to one thread)."""
+        """Empty once the outcome is reported. (A list's item goes to one thread only.)"""
 
     @property
     def is_reported(self) -> bool:
-        """Whether it was told what became of it, or there is nothing to tell."""
+        """True if the outcome was reported, or there is none to report."""
         return not self._open
 
     def succeed(self, result: Any = None, *, cost: Cost | None = None) -> None:
-        """It ran, and gave this. `cost` in units of the currency; else the guard's `cost` reads it of the
-        result.
+        """Report that the call ran, with its result.
 
-        Raises CostError for a cost that is no amount.
+        `cost` is in units of the currency; without it, the guard's `cost` reads it from the result. Raises
+        CostError for a cost that is no amount.
         """
         if cost is not None:
             micro_units(cost)
@@ -158,25 +159,28 @@ class Ruling:
             self._reports.succeed(opened, result, cost)
 
     def fail(self, error: BaseException | str, *, cost: Cost | None = None) -> None:
-        """It ran, or may have, and ended so; a cancellation too. Raises CostError."""
+        """Report that the call ran, or may have, and failed or was cancelled. Raise CostError."""
         spent = micro_units(cost)
         if (opened := self._take()) is not None:
             self._reports.fail(opened, error, spent)
 
     def settle(self, used: dict[str, Any]) -> None:
-        """Of a request to an LLM: it was answered, and used this (`Guard.usage`). Raises ToolgateError."""
+        """Report that a request to an LLM was answered, and used this (`Guard.usage`).
+
+        Raises ToolgateError if the ruling is on a tool.
+        """
         if self.call.tool != LLM_REQUEST:
-            raise ToolgateError(f"{self.call.tool} is no request to an LLM: report it by ruling.succeed")
+            raise ToolgateError(f"{self.call.tool} is no request to an LLM: report it with ruling.succeed")
         if (opened := self._take()) is not None:
             self._reports.end(opened, "succeed", used)
 
     def release(self) -> None:
-        """It did not run: what was reserved for it is given back."""
+        """Report that the call did not run: its reservations are given back."""
         if (opened := self._take()) is not None:
             self._reports.end(opened, "release")
 
     def with_notice(self, result: Any) -> Any:
-        """A result as the LLM is told it: with `notice` above it, where that is a text."""
+        """Return a result as the LLM is told it: with `notice` above it, if it is a text."""
         return f"{self.notice}\n{result}" if self.notice and isinstance(result, str) else result
 
     def __enter__(self) -> Self:
@@ -191,13 +195,13 @@ class Ruling:
             self.release()
 
     def __del__(self) -> None:
-        # (A forked process has its parent's rulings, too.)
+        # (A forked process has its parent's rulings too.)
         if not getattr(self, "_open", None) or self._reports.home.is_foreign:
             return
         if self.is_unread:
             self.release()
         elif (opened := self._take()) is not None:
-            _log.warning("nobody told what became of a call", tool=opened.about["tool"], decision=self.id)
+            _log.warning("a call ended without a report", tool=opened.about["tool"], decision=self.id)
             self._reports.end(opened, "fail", {"error": UNREPORTED})
 
     def __repr__(self) -> str:
@@ -231,10 +235,11 @@ class Decider:
         on_hold: "OnHold | None",
         ask: "Ask | None",
     ) -> Ruling:
-        """The ruling on a call; raises TurnStop, ConfigError, and CancelledError, which withdraws the
-        question.
+        """Return the ruling on a call. Raise TurnStop, ConfigError, or CancelledError.
 
-        A person is asked by `ask`, or is to answer `later`.
+        A cancellation withdraws the question.
+
+        A person is asked by `ask`, or answers `later`.
         """
         reports = self.reports
         turns = reports.presences
@@ -250,7 +255,7 @@ class Decider:
         decision = await session.rule(asked, ask=later or ask, on_hold=on_hold, passes=self._passes)
         if decision is not None and not decision.allowed:
             if decision.scheduler == OPERATOR:
-                self._find_stop(call, at)  # it raises, where that ends the turn
+                self._find_stop(call, at)  # it raises if that ends the turn
             return Ruling(asked, at, reports, decision, None, self._template)
         ruling = Ruling(asked, at, reports, decision, session.open(asked, decision), self._template)
         return ruling if not turns.seen else self._find_stop(call, at, ruling) or ruling
@@ -265,7 +270,7 @@ class Decider:
         elif how == "deny" and stop is not None:
             return None  # the gate denies it, and records that
         from toolgate_orchestrator.decision.link.pauses import (
-            explain_stop,  # late: a turn that is stopped has a gate
+            explain_stop,  # late: the gate has loaded it by now
         )
 
         words = STOPPED if stop is None else explain_stop(stop)

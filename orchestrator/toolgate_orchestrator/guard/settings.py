@@ -1,4 +1,4 @@
-"""How a guard is set up: the section `toolgate:`, out of a file, a value or keywords."""
+"""The settings of a guard: the section `toolgate:`, from a file, a value or keywords."""
 
 from collections.abc import Mapping
 from os import PathLike, fspath
@@ -15,15 +15,12 @@ SECTION: Final = "toolgate"
 def read_settings(
     config: "ToolgateConfig | str | PathLike[str] | None", fields: Mapping[str, Any]
 ) -> "ToolgateConfig":
-    """The configuration; `fields` override what the value or the file says. Raises ConfigError.
+    """Return the configuration; `fields` override the value or the file. Raise ConfigError.
 
-    A file holds the section `toolgate:`, alone or beside other things, or what stands in it.
+    A file holds the section `toolgate:`, alone or beside other sections, or only the content of that section.
     """
-    from toolgate_orchestrator.decision.config import (  # late: a program that only names a
-        ToolgateConfig,
-        parse,
-    )
-    # guard's class need not wait for pydantic
+    # Late: a program that only names the class Guard need not wait for pydantic.
+    from toolgate_orchestrator.decision.config import ToolgateConfig, parse
 
     if config is None:
         return parse(dict(fields), "Guard")
@@ -41,8 +38,8 @@ def _read(path: str) -> dict[str, Any]:
     document = read_document(Path(path))
     found = document.value
     if isinstance(found, Mapping) and SECTION in found and "required" in found:
-        raise ConfigError(f"{path}: required: nobody reads it beside `{SECTION}:`; it belongs below that")
+        raise ConfigError(f"{path}: required: it is ignored beside `{SECTION}:`; move it into that section")
     section = found.get(SECTION, found) if isinstance(found, Mapping) else found
     if document.root is None or not isinstance(section, Mapping):
-        raise ConfigError(f"{path}: a section `{SECTION}:` is needed, with what this guard's gate is to do")
+        raise ConfigError(f"{path}: add a section `{SECTION}:` with the settings of this guard's gate")
     return dict(section)

@@ -1,10 +1,10 @@
-"""Results that come in pieces: their call has ended when the last piece is out, not when they are returned.
+"""Results that come in pieces: their call ends with the last piece, not when they are returned.
 
-A generator is one, sync or async, and so is any other iterator that can do nothing but be iterated, and a
-context manager made of a generator. A file, a cursor or a response can do more: it is a result like others.
+Such a result is a generator, sync or async, any other iterator that can only be iterated, or a context
+manager made of a generator. A file, a cursor or a response can do more: it is an ordinary result.
 
-The body runs in a context of its own, in which a tool runs for its agent. So what it sets there, or a turn
-that it enters, is there for its next piece, and never seen by whoever reads the pieces.
+The body runs in a context of its own, in which a tool runs for its agent. Values that it sets there, or a
+turn that it enters, are there for its next piece, and whoever reads the pieces never sees them.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ _MANAGERS: Final = (contextlib._GeneratorContextManager, contextlib._AsyncGenera
 _STEPS: Final = frozenset(("send", "throw", "close", "asend", "athrow", "aclose"))
 _MAKERS: Final = (classmethod, staticmethod, types.ClassMethodDescriptorType)
 _FUTURES: Final = (asyncio.Future, futures.Future)
-ONCE: Final = "The tool call was denied: what it gave is used once. To use it again, call its tool again."
+ONCE: Final = "The tool call was denied: its result can be used once. To use it again, call its tool again."
 
 
 class Unbegun(NamedTuple):
-    """What a generator function gives: nothing of the tool has run so far."""
+    """Result of a generator function: nothing of the tool has run so far."""
 
     pieces: Any
 
@@ -42,13 +42,13 @@ class Stream(NamedTuple):
     """Pieces that are to be read, and the ruling that is told of their end."""
 
     ruling: Ruling | None
-    """None: nobody is told."""
+    """Ruling to report to; None for none."""
     body: Any
     context: Context
 
 
 def end_call(ruling: Ruling, result: Any) -> Any:
-    """Report what a call gave, or have its pieces report it; return what its caller is given."""
+    """Report a call's result, or have its pieces report it. Return what the caller is given."""
     kind: Any = type(result)
     if kind is Unbegun:
         ruling.is_unread, result = True, result.pieces
@@ -78,7 +78,7 @@ def _end_done(ruling: Ruling, done: Any) -> None:
 
 
 def _give_once_more(body: Any) -> Callable[..., Any]:
-    """Return what a context manager makes its body with where it decorates: it does so for each call."""
+    """Return the function by which a context manager, used as a decorator, makes its body for each call."""
     bodies = [body]
 
     def give(*_: Any, **__: Any) -> Any:
@@ -90,7 +90,7 @@ def _give_once_more(body: Any) -> Callable[..., Any]:
 
 
 async def end_later(ruling: Ruling, result: Awaitable[Any]) -> Any:
-    """Await what a call gave, for its ruling."""
+    """Await a call's result, and report it."""
     try:
         with enter_tool(ruling.at):
             found = await result
@@ -101,7 +101,7 @@ async def end_later(ruling: Ruling, result: Awaitable[Any]) -> Any:
 
 
 def is_loop_running() -> bool:
-    """Whether an event loop runs in this thread, so that nothing may block it."""
+    """Return whether an event loop runs in this thread, so that nothing may block it."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -111,7 +111,7 @@ def is_loop_running() -> bool:
 
 @lru_cache(maxsize=512)
 def _is_stream(kind: Any) -> bool:
-    """Whether values of this type can do nothing but give pieces."""
+    """Return whether values of this type can only give pieces."""
     if kind in _MANAGERS or issubclass(kind, Generator | AsyncGenerator):
         return True
     if not issubclass(kind, Iterator | AsyncIterator):
@@ -127,7 +127,7 @@ def _relay(stream: Stream) -> Any:
 
 
 def relay(stream: Stream) -> Generator[Any, Any, Any]:
-    """Give the pieces of a sync stream; whatever the reader does with them reaches the body."""
+    """Yield the pieces of a sync stream. What the reader sends or throws reaches the body."""
     ruling, body, context = stream
     step, last = partial(next, body), None
     if ruling is not None:
@@ -141,7 +141,7 @@ def relay(stream: Stream) -> Generator[Any, Any, Any]:
                 break
             try:
                 sent = yield last
-            except GeneratorExit:  # its reader has enough
+            except GeneratorExit:  # the reader stops here
                 context.run(getattr(body, "close", _do_nothing))
                 _succeed(ruling, last)
                 raise
@@ -152,14 +152,14 @@ def relay(stream: Stream) -> Generator[Any, Any, Any]:
             else:
                 step = partial(next, body) if sent is None else partial(body.send, sent)
     except BaseException as error:
-        _fail(ruling, error)  # nothing, where its end was told
+        _fail(ruling, error)  # does nothing if the end was reported
         raise
     _succeed(ruling, result)
     return result
 
 
 def make_relay(begin: Callable[..., Awaitable[Stream]]) -> Callable[..., AsyncGenerator[Any, Any]]:
-    """Return an async generator function; `begin` gives the stream whose pieces it gives."""
+    """Return an async generator function; `begin` returns the stream whose pieces it yields."""
 
     async def relay_async(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
         ruling, body, context = await begin(*args, **kwargs)
@@ -174,7 +174,7 @@ def make_relay(begin: Callable[..., Awaitable[Stream]]) -> Callable[..., AsyncGe
                     break
                 try:
                     sent = yield last
-                except GeneratorExit:  # its reader has enough
+                except GeneratorExit:  # the reader stops here
                     if hasattr(body, "aclose"):
                         await run_in(context, body.aclose())
                     _succeed(ruling, last)
@@ -186,7 +186,7 @@ def make_relay(begin: Callable[..., Awaitable[Stream]]) -> Callable[..., AsyncGe
                 else:
                     step = body.__anext__ if sent is None else partial(body.asend, sent)
         except BaseException as error:
-            _fail(ruling, error)  # nothing, where its end was told
+            _fail(ruling, error)  # does nothing if the end was reported
             raise
         _succeed(ruling, last)
 
@@ -194,7 +194,7 @@ def make_relay(begin: Callable[..., Awaitable[Stream]]) -> Callable[..., AsyncGe
 
 
 def as_stream(found: Any) -> Stream:
-    """Return what a call gave as pieces, of whose end somebody else is told; one piece of what is whole."""
+    """Return a call's result as pieces, whose end is reported elsewhere. A whole result is one piece."""
     kind: Any = type(found)
     if not _is_stream(kind) or kind in _MANAGERS:
         body = _give_once(found)
@@ -234,14 +234,14 @@ def run_in(context: Context, awaitable: Awaitable[Any]) -> Generator[Any, Any, A
             return end.value
         try:
             value = yield waits_for
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the steps are told of it
+        except BaseException as error:  # noqa: BLE001 - the steps receive any exception
             step = partial(steps.throw, error)
         else:
             step = partial(next, steps) if value is None else partial(steps.send, value)
 
 
 def _do_nothing() -> None:
-    """Nothing is to be closed."""
+    """Do nothing: there is nothing to close."""
 
 
 def _succeed(ruling: Ruling | None, result: Any) -> None:

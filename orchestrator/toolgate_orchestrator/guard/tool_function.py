@@ -1,8 +1,8 @@
-"""A function that was made a tool: what its arguments are called, and how it is called with them.
+"""A function that was made a tool: the names of its arguments, and how it is called with them.
 
-Rules go by names. So each parameter has one, also `*paths` (a list), one that is positional only, and those
-that a partial has fixed; `self` and `cls` are no arguments. What cannot be named is refused when the function
-is made a tool, and not with its first call.
+Rules go by names. So every parameter has one: also `*paths` (a list), positional-only ones, and those that a
+partial has fixed. `self` and `cls` are no arguments. A function whose arguments cannot be named is refused
+when it is made a tool, not at its first call.
 """
 
 import functools
@@ -32,7 +32,7 @@ MARK: Final = "__toolgate_tool__"
 
 
 class UnfitFunction(ConfigError, TypeError):  # noqa: N818 - it says what was found
-    """No tool can be made of this; the message says what to do."""
+    """A function cannot be made a tool. The message says what to do."""
 
 
 class ToolFunction:
@@ -65,20 +65,20 @@ class ToolFunction:
     def __init__(
         self, fn: Callable[..., Any], name: str = "", takes: Literal["", "self", "cls"] | None = None
     ):
-        """`takes` is what it is called on; None: what its name and place say. Raises UnfitFunction."""
+        """Read a function; `takes` is what it is called on, or None to find out. Raise UnfitFunction."""
         target, args, kwargs = _take_apart(fn)
         self.name: str = name or _name_of(target)
-        """By which rules and schedulers know it."""
+        """Name of the tool for rules and schedulers."""
         self._target, self._fixed_args, self._fixed_kwargs = target, args, kwargs
         self.is_fixed = bool(args or kwargs)
-        """Whether a partial has fixed arguments."""
+        """True if a partial has fixed arguments."""
         self._attribute: str = getattr(target, "__name__", "")
         self._signature = _signature_of(target, self.name)
         parameters = list(self._signature.parameters.values())
         self.takes: Literal["", "self", "cls"] = (
             _find_instance(target, parameters) if takes is None else takes
         )
-        """Whether it is called on an instance, or a class."""
+        """What it is called on: an instance, a class, or nothing."""
         self._by_place: tuple[str, ...] = tuple(one.name for one in parameters if one.kind in _BY_PLACE)
         named = [one for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
         if self.takes:
@@ -89,11 +89,11 @@ class ToolFunction:
         if self._various and (only or self._rest):
             what = f"*{self._rest}" if self._rest else only[0]
             raise UnfitFunction(
-                f"{self.name}: with **{self._various} an argument may bear the name of {what}, and rules "
-                f"could not tell them apart: write a function whose parameters all have names"
+                f"{self.name}: with **{self._various} an argument may have the same name as {what}, and "
+                f"rules could not tell them apart; write a function whose parameters all have names"
             )
         self._by_place_alone = self._by_place if self._rest else tuple(only)
-        """What must be given by its place."""
+        """Parameters that must be given by position."""
         self._is_simple = not (only or self._rest or self._various)
         self._names = frozenset(one.name for one in named)
         self._needed = frozenset(one.name for one in named if one.default is one.empty)
@@ -108,15 +108,15 @@ class ToolFunction:
         """JSON Schema of its arguments."""
         self.kind: Literal["sync", "async", "async generator"] = _kind_of(target)
         self.is_lazy: bool = _is_lazy(target)
-        """Whether nothing of it has run when it returns."""
+        """True if nothing of it has run when it returns."""
 
     @property
     def target(self) -> Callable[..., Any]:
-        """The function itself, without what a partial has fixed."""
+        """The function itself, without the arguments that a partial has fixed."""
         return self._target
 
     def is_of(self, kind: type) -> bool:
-        """Whether it is what a class has as its method of this name."""
+        """Return whether it is the method of this name in a class."""
         for one in kind.__mro__:
             if self._attribute in vars(one):
                 found = vars(one)[self._attribute]
@@ -128,13 +128,13 @@ class ToolFunction:
     def complete(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What it is called with, and what a partial has fixed."""
+        """Return the arguments of a call, with those that a partial has fixed."""
         return (*self._fixed_args, *args), {**self._fixed_kwargs, **kwargs}
 
     def read(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all its arguments by name: what will be used of those that are left out, too.
+        """Return all arguments by name, with the defaults of those that are left out.
 
-        A default of None counts as none. Raises TypeError where the function would.
+        A default of None counts as none. Raises TypeError as the function itself would.
         """
         found = self._read_simple(args, kwargs) if self._is_simple else None
         if found is None:
@@ -143,7 +143,7 @@ class ToolFunction:
                 found |= found.pop(self._various, {})
         if self.takes:
             if not args:
-                raise TypeError(f"{self.name} is a method: call it on what it belongs to")
+                raise TypeError(f"{self.name} is a method: call it on an object")
             del found[self._by_place[0]]
         for name, default in self._defaults.items():
             if name not in found:
@@ -151,7 +151,7 @@ class ToolFunction:
         return found
 
     def _read_simple(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The same, of most functions and at a fraction of the cost; None where it does not fit."""
+        """Read the arguments at a fraction of the cost, as most functions allow; None if they do not fit."""
         if len(args) > len(self._by_place):
             return None
         found = dict(zip(self._by_place, args, strict=False))
@@ -168,9 +168,9 @@ class ToolFunction:
         asked: Mapping[str, Any],
         ruled: Mapping[str, Any],
     ) -> Any:
-        """Call it as its caller did, with what was ruled on in place of what was given.
+        """Call the function as its caller did, but with the arguments that were ruled on.
 
-        Where arguments came or went, or a default is another one by now, it is given all of them.
+        If arguments were added or removed, or a default has changed, all arguments are passed.
         """
         if ruled.keys() != asked.keys() or self._has_other_default(args, kwargs, ruled):
             return self.call_with(args[0] if self.takes else None, ruled)
@@ -182,14 +182,14 @@ class ToolFunction:
         return self._target(*placed, **{name: ruled[name] for name in kwargs})
 
     def call_with(self, instance: Any, arguments: Mapping[str, Any]) -> Any:
-        """Call it with arguments by name; `instance` is what a method is called on."""
+        """Call the function with arguments by name; `instance` is the object that a method is called on."""
         rest = {**self.fixed, **arguments}
         placed: list[Any] = [instance] if self.takes else []
         for name in self._by_place_alone[len(placed) if self._rest else 0 :]:
             if name not in rest and name not in self._defaults:
                 default = self._signature.parameters[name].default
                 if default is inspect.Parameter.empty:
-                    break  # the function itself says so
+                    break  # the function itself raises for it
                 placed.append(default)
             else:
                 placed.append(rest.pop(name, self._defaults.get(name)))
@@ -226,14 +226,14 @@ class ToolFunction:
 
 
 def _take_apart(fn: Callable[..., Any]) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    """Return the function of a partial, and what is fixed."""
+    """Return the function of a partial, and the arguments that are fixed."""
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = {}
     while isinstance(fn, functools.partial):
         args, kwargs, fn = (*fn.args, *args), {**fn.keywords, **kwargs}, fn.func
     if isinstance(fn, type):
         raise UnfitFunction(
-            f"{fn.__name__} is a class, and no tool: decorate a function that makes one, or its method"
+            f"{fn.__name__} is a class, not a tool: decorate a function that makes one, or its method"
         )
     if not callable(fn):
         raise UnfitFunction(f"{type(fn).__name__} cannot be called: decorate a function")
@@ -246,16 +246,16 @@ def _name_of(target: Callable[..., Any]) -> str:
     name = getattr(target, "__name__", "")
     if not isinstance(name, str) or not name or name == "<lambda>":
         what = "a lambda" if name else f"this {type(target).__name__}"
-        raise UnfitFunction(f"{what} has no name that rules could go by: guard.tool(name=…)")
+        raise UnfitFunction(f"{what} has no name for rules: give one with guard.tool(name=…)")
     return name
 
 
 def _signature_of(target: Callable[..., Any], name: str) -> inspect.Signature:
-    """Return what it takes, with the defaults of what is wrapped around it."""
+    """Return the signature, with the defaults of the wrappers around the function."""
     if hasattr(target, "dispatch") and hasattr(target, "registry"):
         raise UnfitFunction(
-            f"{name}: it is one function for each type of its first argument, and each may have defaults of "
-            "its own: make each a tool"
+            f"{name}: it is one function for each type of its first argument, and each may have defaults "
+            "of its own; make each of them a tool"
         )
     try:
         found = inspect.signature(target)
@@ -267,16 +267,16 @@ def _signature_of(target: Callable[..., Any], name: str) -> inspect.Signature:
             found = _with_defaults(found, wrapper)
     except (ValueError, TypeError):
         raise UnfitFunction(
-            f"{name}: nobody can tell what its parameters are called: write a function that calls it"
+            f"{name}: the names of its parameters cannot be found: write a function that calls it"
         ) from None
     return found
 
 
 def _with_defaults(signature: inspect.Signature, wrapper: Any) -> inspect.Signature:
-    """The same signature with the defaults of a wrapper: those are used, whatever it says that it wraps."""
+    """Return the signature with a wrapper's defaults, which are used whatever it says that it wraps."""
     try:
         own = inspect.signature(wrapper, follow_wrapped=False).parameters
-    except (ValueError, TypeError):  # one that is no Python function
+    except (ValueError, TypeError):  # not a Python function
         return signature
     found = dict(signature.parameters)
     for one in own.values():
@@ -299,8 +299,8 @@ def _find_instance(target: Any, parameters: list[inspect.Parameter]) -> Literal[
     if not where or where.endswith("<locals>"):
         if name == "self":
             raise UnfitFunction(
-                f"{getattr(target, '__qualname__', target)} takes self and stands in no class: decorate it "
-                "in its class, decorate the method of an instance, or give that parameter another name"
+                f"{getattr(target, '__qualname__', target)} takes self outside of a class: decorate it in "
+                "its class, decorate the method of an instance, or give that parameter another name"
             )
         return ""
     if name == "self":
@@ -308,8 +308,8 @@ def _find_instance(target: Any, parameters: list[inspect.Parameter]) -> Literal[
     if name == "cls":
         return "cls"
     raise UnfitFunction(
-        f"{target.__qualname__}: in a class the first parameter is self or cls; for a static method write "
-        "@guard.tool above @staticmethod"
+        f"{target.__qualname__}: in a class the first parameter must be self or cls; for a static method "
+        "write @guard.tool above @staticmethod"
     )
 
 
@@ -333,7 +333,7 @@ def _is_lazy(target: Any) -> bool:
 def schema_of(signature: inspect.Signature, fixed: Mapping[str, Any] = _NOTHING) -> dict[str, Any]:
     """Return the JSON Schema of a function's arguments, as far as its signature tells.
 
-    Those that are `fixed` need not be given.
+    Arguments that are `fixed` are not required.
     """
     parameters = signature.parameters.values()
     named = [one for one in parameters if one.kind is not one.VAR_KEYWORD]

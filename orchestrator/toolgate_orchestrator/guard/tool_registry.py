@@ -1,8 +1,8 @@
-"""Functions that one guard made tools, by name: what may run in place of what.
+"""The functions that one guard made tools, by name, and which of them may run in place of another.
 
-Functions of one name are honest: a factory makes them, a notebook defines one anew. Each runs itself when it
-is called. But a scheduler names what is to run instead by its name alone. So a name that two functions bear
-names neither, as long as both are alive. The registry keeps no function alive.
+Several functions may have one name: a factory makes them, or a notebook defines one anew. Each runs itself
+when it is called. But a scheduler names a replacement by its name alone. So a name that two functions share
+names neither, while both are alive. The registry keeps no function alive.
 """
 
 import functools
@@ -23,35 +23,35 @@ if TYPE_CHECKING:
 
 Schemas = Mapping[str, Mapping[str, Any]]
 Execute = Callable[[str, dict[str, Any]], Any]
-"""Runs a tool by name, with arguments: perhaps not the one that was asked about."""
-GONE: Final = "The tool call was denied: {} was to run in its place, and no one function has that name."
+"""Runs a tool by name, with arguments. It may be another tool than the one asked about."""
+GONE: Final = "The tool call was denied: {} was to run in its place, but no single function has that name."
 
 
 class ToolRegistry:
-    """Those of one guard; usable from any thread."""
+    """The tools of one guard; usable from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._live: dict[str, list[weakref.ref[ToolFunction]]] = {}
         self._dead: list[weakref.ref[ToolFunction]] = []
-        """Filled as functions are collected, in any thread."""
+        """References to functions that were collected; filled from any thread."""
         self._offered: Schemas | None = None
         self._offered_in: weakref.WeakKeyDictionary[type, Schemas] = weakref.WeakKeyDictionary()
 
     def renew(self) -> None:
-        """In a forked process: another thread may have been in here."""
+        """Renew the lock in a forked process: another thread may have held it."""
         self._lock = threading.Lock()
 
     def add(self, tool: ToolFunction) -> None:
-        """A function was made a tool."""
+        """Add a function that was made a tool."""
         with self._lock:
             self._live.setdefault(tool.name, []).append(weakref.ref(tool, self._dead.append))
             self._forget_offers()
 
     def offer(self, tool: ToolFunction, instance: Any) -> Schemas:
-        """Return the schemas of all that may run when this function is called, by name.
+        """Return the schemas of all tools that may run when this function is called, by name.
 
-        `instance` is what a method is called on. A method may run in place of another of its class.
+        `instance` is the object that a method is called on. A method may replace another of its class.
         """
         if self._dead:
             self._bury()
@@ -67,7 +67,7 @@ class ToolRegistry:
         return found if found.get(tool.name) is tool.schema else {**found, tool.name: tool.schema}
 
     def find(self, name: str, tool: ToolFunction, instance: Any) -> ToolFunction | None:
-        """Return the one function of this name that may run in place of this one; None where none may."""
+        """Return the one function of this name that may run in place of this one, or None."""
         with self._lock:
             living = _living(self._live.get(name, ()))
         return _choose(living, _class_of(tool, instance) if tool.takes else None)
@@ -85,7 +85,7 @@ class ToolRegistry:
         return found
 
     def _bury(self) -> None:
-        """Forget the functions that nobody has any more."""
+        """Forget the functions that were collected."""
         with self._lock:
             self._dead.clear()
             for name, refs in list(self._live.items()):
@@ -104,7 +104,7 @@ def _living(refs: Iterable["weakref.ref[ToolFunction]"]) -> list[ToolFunction]:
 
 
 def _choose(living: list[ToolFunction], kind: type | None) -> ToolFunction | None:
-    """Return the one that is meant; `kind` is the class of whose methods one is called."""
+    """Return the function that is meant; `kind` is the class whose method is called, or None."""
     if kind is not None:
         own = [tool for tool in living if tool.takes and tool.is_of(kind)]
         if len(own) == 1:
@@ -132,7 +132,7 @@ def make_tool(guard: "Guard", fn: Any, name: str, denied: Callable[[Ruling], Any
 
 
 def raise_denied(ruling: Ruling) -> Any:
-    """What a denied call of such a function does, unless it is said otherwise."""
+    """Raise CallDenial: the default for a denied call of such a function."""
     raise CallDenial(ruling.refusal)
 
 
@@ -173,7 +173,7 @@ def _wrap(guard: "Guard", fn: Any, tool: ToolFunction, denied: Callable[[Ruling]
     elif tool.kind == "async generator":
         made = make_relay(begin)
     functools.update_wrapper(made, tool.target)
-    made.__wrapped__ = fn  # without what a partial has fixed
+    made.__wrapped__ = fn  # without the arguments that a partial has fixed
     if not hasattr(tool.target, "__name__"):
         made.__name__ = made.__qualname__ = tool.name
     setattr(made, MARK, tool)

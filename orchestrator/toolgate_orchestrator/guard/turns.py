@@ -1,7 +1,7 @@
-"""Turns of agents that are not ours: seen by operators, stopped by them, and told as facts.
+"""Turns of a program's own agents: operators see and stop them, and they are recorded as facts.
 
-The gate's event loop owns `Presences`, one entry a session from the start of its turn to the end. Turns of
-one session that overlap share it.
+The gate's event loop owns `Presences`, with one entry per session from the start of its turn to the end.
+Turns of one session that overlap share the entry.
 """
 
 import asyncio
@@ -27,36 +27,36 @@ if TYPE_CHECKING:
 
 
 OnStop = Callable[[bool], object]
-"""Told that an operator ends a turn: at once (True), or after the tools that run. Called in the gate's
+"""Called if an operator ends a turn: at once (True), or after the running tools. It runs in the gate's
 thread."""
 LOOP: Final = "guard"
-"""What its fact names as the loop."""
+"""Name of the loop in the fact of a turn."""
 STOPPED: Final = "an operator has stopped this agent"
 
 
 class AgentTurn:
-    """A turn, from entering it to leaving it; `Guard.turn` makes it. Enter it once.
+    """A turn, from entering it to leaving it. `Guard.turn` makes it; enter it once.
 
-    An operator's stop is handed to `stop`, in another thread. Without one, the next call that is asked about
-    raises TurnStop, and a task of asyncio is cancelled where all is to end at once; leaving the turn then
-    raises TurnStop.
+    An operator's stop calls `stop`, in another thread. Without `stop`, the next call that is asked about
+    raises TurnStop. If the turn is to end at once, a task of asyncio is cancelled too, and leaving the turn
+    then raises TurnStop.
     """
 
     def __init__(self, at: Caller, reports: Reports, stop: OnStop | None = None, request: str = "") -> None:
         self.request = request
-        """What the user asked for."""
+        """The user's request."""
         self.at, self._reports, self._stop_of_caller = at, reports, stop
         self.stopping = False
-        """Whether an operator ends it."""
+        """True if an operator ends the turn."""
         self.iterations = 0
-        """Requests to an LLM so far, as far as they were told."""
+        """Number of requests to an LLM that were reported so far."""
         self._task: asyncio.Task[Any] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._cancelled = False
 
     @property
     def raises(self) -> bool:
-        """Whether nobody but the turn itself would end it."""
+        """True if the turn itself has to end: no `stop` was given."""
         return self._stop_of_caller is None
 
     def __enter__(self) -> Self:
@@ -96,7 +96,7 @@ class AgentTurn:
         self._reports.tell(TURN, at, told)
 
     def stop(self, now: bool) -> None:
-        """End it, at once or after the tools that run, as an operator would."""
+        """End the turn, at once or after the running tools, as an operator would."""
         self.stopping = True
         if self._stop_of_caller is not None:
             self._stop_of_caller(now)
@@ -114,18 +114,18 @@ class Stoppable(Protocol):
     """A turn, as operators end it."""
 
     request: str
-    """What the user asked for in it."""
+    """The user's request in this turn."""
 
     @property
     def raises(self) -> bool:
-        """Whether it ends by what the next call that is asked about raises."""
+        """True if the turn ends by an exception of the next call that is asked about."""
 
     def stop(self, now: bool) -> None:
-        """End it, at once or after the tools that run; must not block."""
+        """End the turn, at once or after the running tools. It must not block."""
 
 
 class _Entry:
-    """One session that is shown."""
+    """One session that operators see."""
 
     def __init__(self, at: Caller) -> None:
         from toolgate_bus.protocol.agents import LiveAgent  # late: the gate has loaded them by now
@@ -144,11 +144,11 @@ class _Entry:
 
 
 class Presences:
-    """All of them. Its methods are called in the gate's loop, `stop_of` and `find` anywhere."""
+    """The turns that operators see. Only `stop_of` and `find` may be called outside of the gate's loop."""
 
     def __init__(self) -> None:
         self.seen: dict[str, _Entry] = {}
-        """By session; empty while no turn runs."""
+        """Entries by session; empty while no turn runs."""
 
     def find(self, session: str) -> "LiveSession | None":
         """Return what operators see of a session whose turn runs."""
@@ -156,7 +156,7 @@ class Presences:
         return None if entry is None else entry.presence
 
     def enter(self, gate: "Gate", at: Caller, turn: Stoppable) -> None:
-        """A turn begins."""
+        """Add a turn that begins."""
         seen = self.seen.get(at.session)
         if seen is None:
             seen = self.seen[at.session] = _Entry(at)
@@ -165,7 +165,7 @@ class Presences:
         seen.turns.append(turn)
 
     def leave(self, at: Caller, turn: Stoppable) -> None:
-        """It has ended."""
+        """Remove a turn that has ended."""
         seen = self.seen.get(at.session)
         if seen is None or turn not in seen.turns:
             return
@@ -175,7 +175,7 @@ class Presences:
             seen.ends.close()
 
     def stop_of(self, at: Caller) -> "tuple[Literal['raise', 'deny'], Pause | None] | None":
-        """Return how this session's turn, or one above it, is ended, and the stop that stands, if any."""
+        """Return how this session's turn, or one above it, is ended, and the operator's stop, if any."""
         found = [self.seen.get(session) for session in (at.session, *at.above)]
         stopped = [seen for seen in found if seen and seen.turns and seen.presence.is_stopping]
         if not stopped:
@@ -185,7 +185,7 @@ class Presences:
         return "raise" if raises else "deny", stop
 
     def request_of(self, at: Caller) -> str:
-        """What the user asked for: of the outermost turn that says so, as what an LLM writes is no user's."""
+        """Return the request of the outermost turn that has one: the words of an LLM are not a user's."""
         for session in (*at.above, at.session):
             seen = self.seen.get(session)
             if seen is not None and seen.turns and seen.turns[0].request:

@@ -35,7 +35,7 @@ class EventsConfig(AskingConfig):
     def _sequential(cls, value: bool) -> bool:
         if value:
             raise ValueError(
-                "loop-events runs tool calls one after another, so that schedulers know what came of "
+                "loop-events runs tool calls one after another, so that schedulers know the result of "
                 "each before they rule on the next; loop-basic and loop-streaming run them in parallel"
             )
         return value

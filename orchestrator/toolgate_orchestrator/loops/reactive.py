@@ -65,7 +65,7 @@ class ReactiveConfig(AskingConfig):
     def _parallel(cls, value: bool) -> bool:
         if not value:
             raise ValueError(
-                "loop-reactive starts every call as soon as what it refers to is there; "
+                "loop-reactive starts every call as soon as its references are available; "
                 "loop-basic and loop-streaming can run calls one after another"
             )
         return value
@@ -84,9 +84,9 @@ def validate_schema(schema: dict[str, Any]) -> dict[str, Any]:
         validators.validator_for(schema, default=Draft202012Validator).check_schema(schema)
         Checker(schema).problems(None)
     except SchemaError as error:
-        raise ValueError(f"is no JSON Schema: {error.message[:200]}") from None
+        raise ValueError(f"is not a JSON Schema: {error.message[:200]}") from None
     except (Uncheckable, RecursionError) as error:
-        raise ValueError(f"is no JSON Schema that can be applied: {error}") from None
+        raise ValueError(f"is not a JSON Schema that can be applied: {error}") from None
     return schema
 
 

@@ -131,7 +131,7 @@ def _window(provider: Any | None) -> int | None:
     try:
         info = get_info() if callable(get_info) else None
     except Exception as error:  # noqa: BLE001 - a provider's fault; the fallback serves
-        logger.debug("the provider tells nothing about itself: %s", error)
+        logger.debug("the provider gives no information about itself: %s", error)
         return None
     defaults = getattr(info, "defaults", None)
     if not isinstance(defaults, Mapping):

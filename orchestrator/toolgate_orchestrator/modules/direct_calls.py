@@ -1,9 +1,9 @@
-"""Calls of tools that no loop makes, as of `amplifier tool invoke` or a host's own code: ruled on as well.
+"""Calls of tools that no loop makes, as by `amplifier tool invoke` or a host's own code: ruled on as well.
 
-`execute` of each mounted tool is wrapped. What one of our loops calls was ruled on and passes, once. Any
-other call, also one that a running tool makes, is put to the schedulers of the session's loop first, and
-denied where the session itself would be refused.
-Tools that are mounted after the guard are not wrapped.
+`execute` of each mounted tool is wrapped. A call by one of our loops was ruled on already, and passes once.
+Any other call, also one that a running tool makes, is first put to the schedulers of the session's loop. If
+the session itself would be refused, the call is denied. Tools that are mounted after the guard are not
+wrapped.
 """
 
 import inspect
@@ -25,19 +25,19 @@ from toolgate_orchestrator.turn.values.foreign_code import name_of
 from toolgate_orchestrator.turn.values.messages import ToolCall, schema_of
 from toolgate_orchestrator.turn.values.tool_signals import signals_of
 
-NO_MAP: Final = "its arguments are no map of names, so that no rule could look at them"
+NO_MAP: Final = "its arguments must be a map of names, so that rules can read them"
 _WRAPPED: Final = "_toolgate_direct"
 _PASSED: Final[ContextVar[ToolCall | None]] = ContextVar("toolgate_passed_call", default=None)
-"""The call of a loop that runs here: its tool makes others."""
+"""Call of a loop that runs here: its tool may make others."""
 
 FindFault = Callable[[], Awaitable[str | None]]
-"""Why such a call must not run; None where it is to be ruled on, and raises nothing."""
+"""Returns the reason that such a call must not run; None if it is to be ruled on. It raises nothing."""
 FindGate = Callable[[], Gate | None]
-"""The gate of the session's loop; None for a loop that asks nobody."""
+"""Returns the gate of the session's loop; None for a loop that asks nobody."""
 
 
 class _StandIn:
-    """A tool whose `execute` is another; everything else is the tool's own."""
+    """A tool whose `execute` is another one; everything else is the tool's own."""
 
     def __init__(self, tool: Any, execute: Callable[..., Awaitable[Any]]) -> None:
         self._tool, self.execute = tool, execute
@@ -63,11 +63,11 @@ class DirectCalls:
                 continue
             try:
                 tool.execute = execute
-            except (AttributeError, TypeError):  # it takes no attributes: another stands in its place
+            except (AttributeError, TypeError):  # it takes no attributes: another object replaces it
                 await coordinator.mount("tools", _StandIn(tool, execute), name=name)
 
     def _make_execute(self, name: str, tool: Any) -> Callable[..., Awaitable[Any]] | None:
-        """What is to be called instead of its `execute`; None if it has none, or is wrapped already."""
+        """Return the function that replaces its `execute`; None if it has none, or is wrapped already."""
         own = getattr(tool, "execute", None)
         if own is None or hasattr(own, _WRAPPED):
             return None
@@ -121,7 +121,7 @@ class DirectCalls:
 def _describe(result: Any) -> dict[str, Any]:
     try:
         told = read_result(as_tool_result(result))
-    except Exception:  # noqa: BLE001 - a result is another's value; what was reserved is charged then
+    except Exception:  # noqa: BLE001 - a foreign result; its reservation is charged then
         return {"success": getattr(result, "success", True) is not False}
     return {"success": told.success, **({} if told.cost is None else {"cost": told.cost}), **told.signals}
 

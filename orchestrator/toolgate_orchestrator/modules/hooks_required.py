@@ -47,7 +47,7 @@ _log = get_logger("toolgate.required")
 _FIRST: Final = -(2**31)
 CHANGE_SECTION: Final = "add `toolgate: {required: [NAME]}` to session.orchestrator.config"
 CHANGE_BUS: Final = (
-    "start who rules (toolgate scheduler run NAME), name who must (`required` in the `toolgate:` section), "
+    "start a scheduler (toolgate scheduler run NAME), require one (`required` in the `toolgate:` section), "
     "or let such sessions run (`on_ungated: warn`)"
 )
 
@@ -121,7 +121,7 @@ class SessionGuard:
         try:
             vacancy = await loop.gate.vacancy.explain()
         except Exception as error:  # noqa: BLE001 - a gate that cannot be checked counts as none
-            return f"whether calls are ruled on cannot be seen: {where(error)}"
+            return f"it cannot be checked whether calls are ruled on: {where(error)}"
         return None if vacancy is None else f"{vacancy}: calls would run unasked; {CHANGE_BUS}"
 
     def _has_own_schedulers(self) -> bool:
@@ -142,9 +142,9 @@ class SessionGuard:
             must = _names(self._section().get("required"))
             lost = f", so that {must} would not be asked" if must else ""
             return (
-                f"the loop that is mounted is not one of Toolgate's{lost}: {_place_of(loop)}, for "
+                f"the mounted loop is not one of Toolgate's{lost}: {_place_of(loop)}, for "
                 f"{_spec_of(self.coordinator)}; {CHANGE_LOOP} "
-                "(`toolgate doctor --bundle FILE` says who names the other)"
+                "(`toolgate doctor --bundle FILE` shows what names the other loop)"
             )
         for place, words in find_misplaced(self.coordinator.config or {}):
             return f"{'.'.join(map(str, place))} in the plan: {words}"
@@ -153,8 +153,8 @@ class SessionGuard:
         missing = [name for name in self.settings.required if name not in loop.gate.config.required]
         if missing:
             return (
-                f"{NAME} wants {_names(missing)} required, and the `toolgate:` section of {loop.name} does "
-                "not: in a bundle it stands under session.orchestrator.config; `orchestrators:` is lost"
+                f"{NAME} requires {_names(missing)}, but the `toolgate:` section of {loop.name} does "
+                "not: in a bundle, put it under session.orchestrator.config; `orchestrators:` is ignored"
             )
         return None
 
@@ -226,7 +226,7 @@ class SessionGuard:
         """Log a fault once, unless it is refused: a refusal is raised, or told to the LLM."""
         if why not in self._logged and not self._denies():
             self._logged.add(why)
-            _log.warning("tool calls run that nobody is asked about", why=why)
+            _log.warning("tool calls run without rulings", why=why)
 
 
 def _names(names: Any) -> str:

@@ -57,7 +57,7 @@ def explain_foreign_loop(
         return f"{module} is offered by {' and by '.join(names)}: which of them mounts is a matter of chance"
     if offers and offers[0].value.startswith(_OURS):
         return None
-    return f"{module} is {names[0]}'s" if names else f"{module} is none of the modules installed here"
+    return f"{module} is {names[0]}'s" if names else f"{module} is not one of the modules installed here"
 
 
 def package_of(source: str) -> str:

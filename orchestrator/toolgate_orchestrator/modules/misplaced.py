@@ -63,7 +63,7 @@ def _strangers(mapping: Mapping[str, Any], at: Place, own: frozenset[str]) -> It
         if key in own:
             continue
         if key in KEYS:
-            yield (*at, key), f"nobody reads it here; {_belongs(key)}"
+            yield (*at, key), f"it has no effect here; {_belongs(key)}"
         elif close := difflib.get_close_matches(str(key), (SECTION, "required"), n=1, cutoff=0.8):
             yield (*at, key), f"unknown key; did you mean {close[0]}? It{_belongs(close[0])[2:]}"
 

@@ -133,13 +133,13 @@ class Delegate:
         work = self._coordinator.get_capability("session.resume" if resumed else "session.spawn")
         if work is None:
             raise ToolRefusal(
-                "nobody here makes sessions for agents: the host has to register session.spawn "
+                "this host cannot start sessions for agents: it must register session.spawn "
                 "(`toolgate run` and `toolgate chat` do)"
             )
         call, budget = current_call(), arguments.get("budget")
         if resumed:
             if budget is not None:
-                raise ToolRefusal("budget: is given when the work begins; leave it out to go on")
+                raise ToolRefusal("budget: give it when the work begins, and leave it out to resume")
             told["sub_session_id"] = resumed
             await self._emit("delegate:agent_resumed", told)
             found: Mapping[str, Any] = await work(

@@ -39,9 +39,9 @@ async def _attempt(stage: Stage, lead: Actor) -> str:
             refusal = str(error)
         gone = [one for one in scene.toolbox.run("delete") if one["path"].startswith("secret")]
         if gone and not gaps:
-            raise PromiseBreak(f"a call that is denied ran, and nobody said that it could: {gone}")
+            raise PromiseBreak(f"a denied call ran, and find_gaps reported no gap: {gone}")
         if gone:
             return f"named: {gaps[0]}"
         if not refusal and not any(voice.told for voice in scene.voices.values()):
-            raise PromiseBreak("the attempt was not made: no model was told of a result")
+            raise PromiseBreak("the attempt was not made: no model got a result")
         return f"refused: {refusal}" if refusal else "stopped"

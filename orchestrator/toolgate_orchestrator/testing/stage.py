@@ -25,13 +25,13 @@ class PromiseBreak(AssertionError):  # noqa: N818 - it is named after a promise
 def expect(seen: object, wanted: object, what: str) -> None:
     """Raise PromiseBreak unless both are equal."""
     if seen != wanted:
-        raise PromiseBreak(f"{what}: {wanted!r} was to be seen, and {seen!r} was")
+        raise PromiseBreak(f"{what}: expected {wanted!r}, got {seen!r}")
 
 
 def expect_in(part: str, whole: str, what: str) -> None:
     """Raise PromiseBreak unless the text holds the part."""
     if part not in whole:
-        raise PromiseBreak(f"{what}: {part!r} was to stand in {whole!r}")
+        raise PromiseBreak(f"{what}: expected {part!r} in {whole!r}")
 
 
 class Stage:

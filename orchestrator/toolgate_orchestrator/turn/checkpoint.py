@@ -25,11 +25,11 @@ async def save_checkpoint(coordinator: Any) -> None:
         return
     try:
         if not callable(save):
-            raise TypeError(f"{CHECKPOINT} is no function")
+            raise TypeError(f"{CHECKPOINT} is not a function")
         done = save()
         if inspect.isawaitable(done):
             done = await done
         if done is False:
-            raise RuntimeError("the host said that it did not save")
+            raise RuntimeError("the host reported that it did not save")
     except Exception as error:
         raise CheckpointFailure(f"Durable session checkpoint failed: {error}") from error

@@ -4,10 +4,9 @@
                         ├─ toolgate.decide TOOL ── toolgate.verdict SCHEDULER (in the scheduler's process)
                         └─ execute_tool TOOL (of a delegation: invoke_agent of the one that works for it)
 
-Spans are named by OpenTelemetry's conventions for generative AI (semantic-conventions-genai in 2026);
-prompts, arguments and results are left out. Each fact says whose it is, and goes to the gate for whoever
-reads the record; `docs/reference/wire.md` tells which there are. Where there is no gate, they are counted
-and not kept.
+Spans are named by OpenTelemetry's conventions for generative AI (semantic-conventions-genai in 2026).
+Prompts, arguments and results are left out. Each fact names its caller, and goes to the gate for readers of
+the record; `docs/reference/wire.md` lists all facts. Without a gate they are counted, but not recorded.
 """
 
 import time
@@ -39,12 +38,12 @@ _USED: Final = {
 
 
 def seconds_since(started: float) -> dict[str, float]:
-    """`seconds` since a moment of `time.monotonic`."""
+    """Return the field `seconds`: the time since a moment of `time.monotonic`."""
     return {"seconds": time.monotonic() - started}
 
 
 class FactWriter:
-    """Whose facts they are, and where they go; `gate` comes with the turn's start."""
+    """Writes the facts of one turn, with its caller. `gate` is set when the turn starts."""
 
     def __init__(
         self,
@@ -60,7 +59,7 @@ class FactWriter:
         self._tools, self._paid = tools, paid
 
     def note(self, event: str, data: dict[str, Any]) -> None:
-        """One fact; a tool that is not mounted is named `other`: an LLM may name anything."""
+        """Record one fact. A tool that is not mounted is named `other`, as an LLM may name anything."""
         fact = {**data, **self._who}
         if "tool" in data and data["tool"] not in self._tools and data["tool"] != LLM_REQUEST:
             fact["tool"] = OTHER
@@ -74,14 +73,14 @@ class FactWriter:
         gate.note(event, fact)
 
     def turn(self, loop: str, status: str, iterations: int, started: float, trace: str | None) -> None:
-        """How a turn ended: `status` is that of execution:end, `trace` its traceparent."""
+        """Record the end of a turn; `status` is that of execution:end, `trace` its traceparent."""
         place, seconds = self.place, time.monotonic() - started
         whom = place.parent, place.lineage
         self.note(TURN, describe_turn(loop, status, iterations, seconds, *whom, trace))
 
 
 def span_of_turn(agent: str, place: Caller, loop: str) -> tracing.Span:
-    """One turn of an agent; one that works for others tells for whom."""
+    """Return the span of an agent's turn. A sub-agent's names the sessions above it."""
     if not tracing.is_active():
         return tracing.NO_SPAN
     return tracing.span(
@@ -99,7 +98,7 @@ def span_of_turn(agent: str, place: Caller, loop: str) -> tracing.Span:
 
 
 def span_of_request(provider: str, model: str | None, iteration: int) -> tracing.Span:
-    """One request to an LLM, from sending to the last of its answer."""
+    """Return the span of a request to an LLM, from sending to the end of its answer."""
     if not tracing.is_active():
         return tracing.NO_SPAN
     return tracing.span(
@@ -115,13 +114,13 @@ def span_of_request(provider: str, model: str | None, iteration: int) -> tracing
 
 
 def tell_usage(span: tracing.Span, usage: Mapping[str, Any] | None) -> None:
-    """Add the tokens that an answer used."""
+    """Add the tokens that an answer used to its span."""
     if span is not tracing.NO_SPAN and usage:
         span.set({name: usage[key] for key, name in _USED.items() if type(usage.get(key)) is int})
 
 
 def span_of_tool(call: ToolCall, *, mounted: bool) -> tracing.Span:
-    """One run of a tool: the one that runs, whatever the LLM had chosen."""
+    """Return the span of a tool's run. It names the tool that runs, whatever the LLM had chosen."""
     if not tracing.is_active():
         return tracing.NO_SPAN
     return tracing.span(

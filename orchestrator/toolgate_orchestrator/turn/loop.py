@@ -251,7 +251,7 @@ def _known_keys(
         return given
     known, unknown = split_unknown(loop_class.config_model, given)
     if unknown:
-        logger.warning("%s of a sub-agent: passed over unknown keys: %s", loop_class.name, ", ".join(unknown))
+        logger.warning("%s of a sub-agent: ignored unknown keys: %s", loop_class.name, ", ".join(unknown))
     return known
 
 

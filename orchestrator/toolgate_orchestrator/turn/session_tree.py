@@ -50,7 +50,7 @@ def enter_lineage(coordinator: Any, own: ToolgateConfig | None) -> tuple[Session
         config = config if name == config.agent else config.model_copy(update={"agent": name})
     standing = _make_node(session, parent_id, above, config)
     if len(standing.agents) > MAX_DEPTH:
-        raise ConfigError(f"a tree of agents may be {MAX_DEPTH} deep: {session} would be deeper")
+        raise ConfigError(f"session {session} is too deep: a tree of agents may have {MAX_DEPTH} levels")
     if session:
         _LIVE[session] = standing
 

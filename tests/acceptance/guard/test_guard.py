@@ -128,7 +128,7 @@ async def test_a_ruling_that_is_forgotten_is_logged_and_its_call_is_over(guard_o
     await guard.flush()
     (end,) = await told("forgetful", *ENDS)
     assert (end["event"], end["error"]) == ("tool:error", "Unreported")
-    assert "nobody told what became of a call" in caplog.text
+    assert "a call ended without a report" in caplog.text
 
 
 async def test_a_name_that_only_requests_to_an_llm_have_is_no_tools(guard_on):

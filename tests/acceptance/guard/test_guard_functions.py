@@ -294,9 +294,9 @@ def loose(self, path):
         (forward, "whose parameters all have names"),
         (take, "whose parameters all have names"),
         (Forwarder.method, "above @staticmethod"),
-        (loose, "stands in no class"),
+        (loose, "outside of a class"),
         (partial(greet, "a", "b", "c"), "too many"),
-        (max, "called"),
+        (max, "cannot be found"),
         (3, "cannot be called"),
     ],
 )

@@ -104,8 +104,8 @@ async def test_whatever_goes_wrong_not_a_word_goes_to_stdout(process, crew):
     assert running.stdout == ""
     for said in (
         "tool calls run without rulings: no scheduler is alive on",
-        "what a result cost could not be told",
-        "nobody told what became of a call",
+        "the cost of a result could not be read",
+        "a call ended without a report",
         "tool calls are denied: nobody must rule, and 127.0.0.1:1 cannot be reached",
         "the gate failed and could not rule on it",
         "after its guard was closed is not kept",

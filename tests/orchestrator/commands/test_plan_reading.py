@@ -284,22 +284,22 @@ LOOP = "session: {orchestrator: loop-events}\nproviders: [provider-scripted]\n"
         (
             "session:\n  orchestrator: loop-events\n  required: [a]\nproviders: [provider-scripted]",
             3,
-            f"session.required: nobody reads it here; {PLACE}",
+            f"session.required: it has no effect here; {PLACE}",
         ),
         (
             "session:\n  orchestrator: loop-events\n  requird: [a]\nproviders: [provider-scripted]",
             3,
             f"session.requird: unknown key; did you mean required? It{PLACE[2:]}",
         ),
-        (LOOP + "required: [a]", 3, f"required: nobody reads it here; {PLACE}"),
-        (LOOP + "toolgate: {required: [a]}", 3, "toolgate: nobody reads it here; it belongs"),
+        (LOOP + "required: [a]", 3, f"required: it has no effect here; {PLACE}"),
+        (LOOP + "toolgate: {required: [a]}", 3, "toolgate: it has no effect here; it belongs"),
         (LOOP + "orchestrator:\n  required: [a]", 4, f"orchestrator.required: nobody .* here; {PLACE}"),
         (
             LOOP + "orchestrator:\n  config:\n    required: [a]",
             5,
-            f"orchestrator.config.required: nobody reads it here; {PLACE}",
+            f"orchestrator.config.required: it has no effect here; {PLACE}",
         ),
-        (LOOP + "agents:\n  a:\n    required: [b]", 5, f"agents.a.required: nobody reads it here; {PLACE}"),
+        (LOOP + "agents:\n  a:\n    required: [b]", 5, f"agents.a.required: it has no effect here; {PLACE}"),
         (
             LOOP + "orchestrators:\n- module: loop-events\n  config:\n    toolgate:\n      requird: [a]",
             7,

@@ -160,7 +160,7 @@ def test_a_guard_reads_its_section_from_a_file_and_keywords_override_it(tmp_path
 def test_a_file_in_which_required_stands_beside_the_section_is_refused(tmp_path):
     file = tmp_path / "app.yaml"
     file.write_text("name: mine\ntoolgate: {agent: clerk}\nrequired: [policy]\n")
-    with pytest.raises(ConfigError, match="required: nobody reads it beside `toolgate:`"):
+    with pytest.raises(ConfigError, match="required: it is ignored beside `toolgate:`"):
         Guard(file)
 
 

@@ -264,8 +264,8 @@ def test_an_output_schema_that_refers_to_itself_is_told_in_words() -> None:
 @pytest.mark.parametrize(
     ("schema", "complaint"),
     [
-        ({"type": "strin"}, r"output_schema: .*is no JSON Schema: 'strin'"),
-        ({"properties": []}, r"output_schema: .*is no JSON Schema: \[\]"),
+        ({"type": "strin"}, r"output_schema: .*is not a JSON Schema: 'strin'"),
+        ({"properties": []}, r"output_schema: .*is not a JSON Schema: \[\]"),
         ({"$ref": "#"}, "can be applied"),
         ({"$ref": "https://example.invalid/s.json"}, "must stay within"),
         ({"allOf": [{"$ref": "other.json"}]}, "must stay within"),

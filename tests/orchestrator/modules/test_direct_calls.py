@@ -171,7 +171,7 @@ async def test_arguments_that_no_rule_could_look_at_run_nothing_once_anybody_rul
         gates.append(await world.gate())
         refused = await tool.execute("rm -rf /")
     assert not refused.success
-    assert "no map of names" in refused.error["message"]
+    assert "must be a map of names" in refused.error["message"]
 
 
 @pytest.mark.parametrize("odd", ["half an emoji \ud83d", nest(29)], ids=["half a character", "too deep"])

@@ -129,7 +129,7 @@ def test_a_sessions_id_leads_nowhere_else(home: Path, session: str) -> None:
 @pytest.mark.parametrize(
     ("template", "why"),
     [
-        ("~/x/{session_id.__class__}/e.jsonl", "knows no {session_id.__class__}"),
+        ("~/x/{session_id.__class__}/e.jsonl", "has an unknown field {session_id.__class__}"),
         ("~/x/{project}/e.jsonl", "has no {session_id}"),
         ("~/x/{session_id}/e.txt", "must end in .jsonl"),
     ],

@@ -163,7 +163,7 @@ async def test_an_agent_that_fails_is_one_result_that_says_so(team):
         (call("nobody"), "there is no agent 'nobody'; there are: adder"),
         (call("adder", "  "), "say what the agent is to do"),
         (call("adder", session_id="gone"), "there is no sub-agent 'gone' of this session to resume"),
-        (call("adder", session_id="gone", budget=2), "budget: is given when the work begins"),
+        (call("adder", session_id="gone", budget=2), "budget: give it when the work begins"),
     ],
 )
 async def test_what_cannot_be_delegated_is_told_to_the_llm(team, asked, said):
@@ -292,7 +292,7 @@ async def test_a_tool_that_nobody_hosts_says_what_is_missing():
     )
     await session.initialize()
     try:
-        assert "the host has to register session.spawn" in await session.execute("go")
+        assert "it must register session.spawn" in await session.execute("go")
     finally:
         await session.cleanup()
 

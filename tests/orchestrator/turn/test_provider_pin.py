@@ -68,8 +68,8 @@ async def test_a_pinned_provider_that_is_gone_is_an_error_and_nobody_answers_in_
     [
         ("", "name a provider"),
         ("nowhere", "not mounted; mounted: a, b, g, mute"),
-        ("g", r"anthropic.*gemini.*not supported yet.*wedged.*Of the same vendor: a, b$"),
-        ("mute", "get_info.*nobody should guess"),
+        ("g", r"anthropic.*gemini.*not supported yet.*could not go on.*of the same vendor: a, b$"),
+        ("mute", "does not tell its vendor: get_info"),
     ],
 )
 def test_what_cannot_be_pinned_is_said_and_leaves_the_pin_as_it_is(name: str, why: str) -> None:

@@ -10,7 +10,7 @@ from toolgate_orchestrator.contrib.gap import Gap
 
 TAKES: Final = (BaseAgent,)
 NO_GATE: Final = "there is no gate: Agent(…, middleware=[ToolgateBundle(guard)])"
-HOSTED: Final = "the provider of the model runs it: take it out, or put a tool of your own in its place"
+HOSTED: Final = "the model's provider runs it: remove it, or replace it by a tool of your own"
 
 
 def find_gaps(found: BaseAgent) -> Iterator[Gap]:

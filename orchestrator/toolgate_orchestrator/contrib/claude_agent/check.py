@@ -11,7 +11,7 @@ from toolgate_orchestrator.contrib.gap import Gap
 TAKES: Final = (ClaudeAgentOptions,)
 NO_HOOKS: Final = "there is no gate: options = gate(ClaudeAgentOptions(…), guard)"
 OTHERS: Final = (
-    "hooks of settings files and plugins may change arguments beside the gate: setting_sources=[], plugins=[]"
+    "hooks of settings files and plugins may change arguments: set setting_sources=[] and plugins=[]"
 )
 
 

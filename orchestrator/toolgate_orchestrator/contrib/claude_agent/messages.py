@@ -6,7 +6,7 @@ from typing import Any, Final
 from toolgate_orchestrator.coding_agents import claude
 
 DENIED: Final = "The tool call was denied: {}"
-BESIDE: Final = "a hook beside the gate changes its arguments, and nobody would rule on those"
+BESIDE: Final = "another hook changes its arguments, and nobody would rule on the new ones"
 
 
 def usage_of(message: Any, before: float) -> dict[str, Any]:

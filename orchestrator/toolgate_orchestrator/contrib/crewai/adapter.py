@@ -49,7 +49,7 @@ def gate(guard: Guard) -> "ProcessGate":
     know.
     """
     if _in_force:
-        raise ConfigError("this process has its gate: CrewAI's hooks are one for all; close that one first")
+        raise ConfigError("CrewAI's hooks are global, and this process has a gate already: close it first")
     made = ProcessGate(guard)
     _in_force.append(made)
     return made

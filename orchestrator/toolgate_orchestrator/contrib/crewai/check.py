@@ -12,9 +12,9 @@ from toolgate_orchestrator.contrib.crewai.adapter import is_gated
 from toolgate_orchestrator.contrib.gap import Gap
 
 TAKES: Final = (Crew, BaseAgent, LiteAgent)
-NO_GATE: Final = "there is no gate in this process: gate(guard), before the first kickoff"
-ELSEWHERE: Final = "another framework or machine runs this agent, and its tools: gate it there"
-HOSTED: Final = "the provider of the model runs it: take it out, or put a tool of your own in its place"
+NO_GATE: Final = "there is no gate in this process: call gate(guard) before the first kickoff"
+ELSEWHERE: Final = "another framework or machine runs this agent and its tools: add the gate there"
+HOSTED: Final = "the model's provider runs it: remove it, or replace it by a tool of your own"
 
 
 def find_gaps(found: Any) -> Iterator[Gap]:

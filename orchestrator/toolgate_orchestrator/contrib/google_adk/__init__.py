@@ -1,4 +1,4 @@
-"""Adapter for Google"s Agent Development Kit; needs the extra `google-adk`."""
+"""Adapter for Google's Agent Development Kit; needs the extra `google-adk`."""
 
 from toolgate_orchestrator.contrib.google_adk.adapter import ToolgatePlugin
 

@@ -16,12 +16,10 @@ from toolgate_orchestrator.contrib.google_adk.adapter import ToolgatePlugin
 TAKES: Final = (App, Runner, BaseAgent)
 NO_PLUGIN: Final = "there is no gate: App(…, plugins=[ToolgatePlugin(guard)])"
 ALONE: Final = "an agent alone has no plugins: check the App or Runner that it runs in"
-HOSTED: Final = "the provider of the model runs it: take it out, or put a tool of your own in its place"
+HOSTED: Final = "the model's provider runs it: remove it, or replace it by a tool of your own"
 BARE: Final = "its agent runs without the plugins: leave include_plugins=False out"
-ELSEWHERE: Final = "this agent runs elsewhere, and so do its tools: gate it there"
-CODE: Final = (
-    "code that the model writes is run without a tool call: take code_executor out, or make it a tool"
-)
+ELSEWHERE: Final = "this agent and its tools run elsewhere: add the gate there"
+CODE: Final = "code that the model writes runs without a tool call: remove code_executor, or make it a tool"
 
 
 def find_gaps(found: App | Runner | BaseAgent) -> Iterator[Gap]:

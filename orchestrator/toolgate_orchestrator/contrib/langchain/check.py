@@ -18,10 +18,10 @@ from toolgate_orchestrator.contrib.references import references_of
 TAKES: Final = (CompiledStateGraph, ToolNode)
 NO_GATE: Final = "there is no gate: middleware=[…, ToolgateMiddleware(guard)]"
 NOT_LAST: Final = (
-    "another middleware stands behind ToolgateMiddleware, and all calls are refused: put it last"
+    "another middleware comes after ToolgateMiddleware, so all calls are refused: put ToolgateMiddleware last"
 )
 HALF: Final = "only one of wrap_tool_call and awrap_tool_call is ToolgateMiddleware's: give the node both"
-HOSTED: Final = "the provider of the model runs it: take it out, or put a tool of your own in its place"
+HOSTED: Final = "the model's provider runs it: remove it, or replace it by a tool of your own"
 
 
 def find_gaps(found: Any) -> Iterator[Gap]:

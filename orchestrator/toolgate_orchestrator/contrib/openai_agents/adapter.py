@@ -37,7 +37,7 @@ def gate(agent: Agent[Any], guard: Guard, price: Price = lambda response: None) 
         own |= {"get_all_tools": _get_all_tools, "hooks": property(_get_hooks, _set_hooks)}
         agent.__class__ = type(kind.__name__, (kind,), own)
     elif kind._guard is not guard:
-        raise ConfigError(f"agent {agent.name!r} is gated by another guard: make one for an application")
+        raise ConfigError(f"agent {agent.name!r} has another guard's gate: make one guard per application")
     for other in (*agent.tools, *agent.handoffs):
         if isinstance(other, FunctionTool):
             ToolInvoker.put_in(other, guard)

@@ -11,7 +11,7 @@ from toolgate_orchestrator.contrib.references import references_of
 
 TAKES: Final = (Agent,)
 NO_GATE: Final = "there is no gate: gate(agent, guard)"
-NOT_OURS: Final = "it is no function tool: nothing in this program can be asked before it runs"
+NOT_OURS: Final = "it is not a function tool: nothing in this program can rule on it before it runs"
 
 
 def find_gaps(found: Any) -> Iterator[Gap]:

@@ -13,7 +13,7 @@ from toolgate_orchestrator.contrib.references import references_of
 TAKES: Final = (Agent,)
 NO_CAPABILITY: Final = "there is no gate: Agent(…, capabilities=[ToolgateCapability(guard)])"
 NATIVE: Final = "the provider runs it: nothing in this program sees its calls"
-EXTERNAL: Final = "whoever runs it, elsewhere, is not asked for a ruling: ask there"
+EXTERNAL: Final = "it runs elsewhere, and no ruling is asked for: ask for one there"
 
 
 def find_gaps(found: Any) -> Iterator[Gap]:

@@ -11,7 +11,7 @@ from toolgate_orchestrator.contrib.gap import Gap
 
 TAKES: Final = (Agent, Swarm, Graph)
 NO_PLUGIN: Final = "there is no gate: Agent(…, plugins=[ToolgateLayer(guard)])"
-ELSEWHERE: Final = "this agent runs elsewhere, and so do its tools: gate it there"
+ELSEWHERE: Final = "this agent and its tools run elsewhere: add the gate there"
 
 
 def find_gaps(found: Any) -> Iterator[Gap]:

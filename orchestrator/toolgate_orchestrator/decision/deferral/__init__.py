@@ -1,1 +1,1 @@
-"""Decisions that wait for a person and go on elsewhere."""
+"""Decisions that wait for a person and are resumed later, perhaps in another process."""

@@ -1,13 +1,13 @@
-"""A question to a person that is answered later, perhaps in another process: what its answer is."""
+"""A person's answer to a question that was deferred; it may arrive in another process."""
 
 from typing import Literal, NamedTuple
 
 
 class PersonAnswer(NamedTuple):
-    """What a person said to a question that was deferred: it goes on with exactly that decision."""
+    """A person's answer to a deferred question. It resumes exactly the decision that the token names."""
 
     token: str
-    """That of the decision (`Decision.token`)."""
+    """Token of the decision (`Decision.token`)."""
     answer: Literal["allow", "refuse", "expired"]
     by: str = ""
-    """Who said it, for the record."""
+    """Name of the person who answered, for the record."""

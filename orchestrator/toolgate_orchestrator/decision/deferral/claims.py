@@ -1,9 +1,8 @@
-"""Decisions that wait for a person, as one process claims them: a claim that it made stands, whatever the
-server forgets.
+"""Claims of one process on decisions that wait for a person. A claim stands, even if the server forgets it.
 
-A failover may set a server back behind a claim. Here it is known all the same: no second answer is taken in
-this process, and once the bus is back each claim of the last minutes is made again. Another that was taken
-meanwhile elsewhere is counted, and told of: that decision was gone on with twice.
+A failover may set a server back to a time before a claim. This process still knows the claim and takes no
+second answer. Once the bus is back, it makes each claim of the last minutes again. If another process took
+an answer meanwhile, that is counted and logged: the decision was resumed twice.
 """
 
 import asyncio
@@ -22,22 +21,22 @@ from toolgate_bus.transport.deferrals import Claim, Deferrals
 from toolgate_bus.transport.ports import Store, override
 
 MAX_CLAIMS: Final = 10_000
-"""So many are known here, the newest."""
+"""Number of claims that are remembered, the newest."""
 RECENT_S: Final = 300.0
-"""Claims that are older than this are with all that could become the server."""
+"""Age of a claim in seconds from which every server that may become the primary has it."""
 TRIES: Final = 5
 AGAIN_S: Final = 1.0
 _log = get_logger("toolgate.gate")
 
 
 class StandingClaims(Deferrals):
-    """What is kept of decisions in one namespace, and which of them this process has claimed."""
+    """The deferred decisions of one namespace, and the claims that this process has made on them."""
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(store)
         self._clock = clock
         self._made: OrderedDict[str, tuple[Claim, float]] = OrderedDict()
-        """By decision: the claim that stands by what was seen here, and since when."""
+        """Claim of each decision that stands as far as this process saw, and the time it was made."""
         self._restoring: asyncio.Task[None] | None = None
 
     @override
@@ -54,7 +53,7 @@ class StandingClaims(Deferrals):
         return standing
 
     def restore(self) -> None:
-        """The bus is back: see that the server knows what was claimed here just before."""
+        """Make the recent claims again, now that the bus is back, if the server lacks them."""
         since = self._clock() - RECENT_S
         recent = [(decision, claim) for decision, (claim, at) in self._made.items() if at >= since]
         if recent:
@@ -63,7 +62,7 @@ class StandingClaims(Deferrals):
             self._restoring = loop.create_task(self._restore(recent), context=Context())
 
     def close(self) -> None:
-        """Restore nothing more."""
+        """Stop restoring claims."""
         if self._restoring is not None:
             self._restoring.cancel()
             self._restoring = None
@@ -78,8 +77,10 @@ class StandingClaims(Deferrals):
                 tries -= 1
                 await asyncio.sleep(AGAIN_S)
                 continue
-            except Exception as error:  # noqa: BLE001 - a fault of ours: it is told, the others go on
-                _log.error("a claim was not made again", decision=decision, error=where(error))
+            except Exception as error:  # noqa: BLE001 - a fault of ours: log it, and restore the others
+                _log.error(
+                    "a claim on a decision could not be made again", decision=decision, error=where(error)
+                )
             recent.pop()
 
     async def _restore_one(self, decision: str, claim: Claim) -> None:
@@ -88,11 +89,11 @@ class StandingClaims(Deferrals):
         standing = await super().claim(decision, claim)
         if standing == claim:
             metrics.count(metrics.CLAIMS_LOST, "restored")
-            _log.warning("the server had forgotten who took a person's answer", decision=decision)
+            _log.warning("the server had forgotten which process took a person's answer", decision=decision)
         elif standing is not None and standing.answer == claim.answer == "allow":
             metrics.count(metrics.CLAIMS_LOST, "twice")
             _log.error(
-                "a decision was gone on with twice: the server forgot the first answer, and took another",
+                "a decision was resumed twice: the server forgot the first answer, and took another",
                 decision=decision,
                 first=printable(claim.person),
                 second=printable(standing.person),

@@ -1,12 +1,12 @@
-"""Decisions that a person's answer goes on with: kept, taken by one atomic step, continued; or given up.
+"""Decisions that a person's answer resumes: stored, claimed in one atomic step, and continued or ended.
 
     decide(ask="defer")          ─▶ kept; outcome `ask`, and a token
       while this process lives   ─▶ a late denial, or the end of its time, claims it and denies
     decide(same call, answer=…)  ─▶ found, the token's own, the same call ─▶ claimed: one claim stands
                                  ─▶ what was ruled then, under the same id
 
-Nothing is counted as decided until somebody has claimed. Not here: what is kept of it, and the token
-(`record`); the last round, which follows; what was reserved, which the ledger's keeper hands over.
+A decision is counted only once it is claimed. Elsewhere are the stored form and the token (`record`), the
+admission round that follows, and reservations, which the ledger's keeper hands over.
 """
 
 import asyncio
@@ -50,8 +50,8 @@ from toolgate_orchestrator.decision.ruling import RulingResult, objection
 
 TRIES: Final = 4
 MAX_WATCHED: Final = 10_000
-"""Decisions that wait for a person, and are ended in time by the process that asked; others are by whoever
-answers too late, and by the keeper of what is reserved for them."""
+"""Number of waiting decisions that the asking process ends in time. Any others are ended by an answer that
+comes too late, or by the keeper of what is reserved for them."""
 WAITS: Final = "This call waits for a person's approval."
 _ENDED: Final[Mapping[str, str]] = {
     "allow": "allowed",
@@ -61,11 +61,11 @@ _ENDED: Final[Mapping[str, str]] = {
 }
 _log = get_logger("toolgate.gate")
 _here: dict[str, StandingClaims] = {}
-"""Where there is no bus: by namespace, what this process alone keeps."""
+"""Stores for processes without a bus, by namespace. Only this process sees them."""
 
 
 class DeferredDecisions:
-    """Puts off the decisions of one gate, and goes on with those of any."""
+    """Defers the decisions of one gate, and resumes those of any gate."""
 
     def __init__(
         self,
@@ -76,18 +76,18 @@ class DeferredDecisions:
         note: Note,
         end: Callable[[DecisionState], None],
     ) -> None:
-        """`end` is called once a call that waited here for a person is decided."""
+        """Make the part of one gate; `end` is called once a call that waited here for a person is decided."""
         self._config, self._client, self._redactor = config, client, redactor
         self._recorder, self._note, self._end = recorder, note, end
         self._orchestrator = client.bus.orchestrator if client is not None else ""
         self._kept = client.kept if client is not None else _find_here(config.namespace)
 
-    # ------------------------------------------------------------------ put off
+    # ------------------------------------------------------------------ defer
 
     async def defer(
         self, call: DecisionState, ruling: RulingResult, prompt: AskUser, asker: str
     ) -> RulingResult:
-        """Keep what was ruled until a person has answered; a denial where that cannot be done."""
+        """Store the ruling until a person has answered. Return a denial if that is not possible."""
         seconds = min(self._config.defer_s or prompt.timeout_s, MAX_DEFERRAL_S)
         secret = secrets.token_bytes(SECRET_BYTES)
         try:
@@ -95,11 +95,15 @@ class DeferredDecisions:
             token = make_token(secret, self._config.namespace, body, call.question)
             await self._kept.keep(call.question.id, self._orchestrator, body, seconds)
         except (UnreadableQuestion, CodecError) as error:
-            return _deny("no_approver", f"It needs a person's approval, and cannot be kept for one: {error}")
+            return _deny(
+                "no_approver", f"It needs a person's approval, but the question was not stored: {error}"
+            )
         except TransportError as error:
-            _log.warning("a question to a person was not kept", decision=call.question.id, error=str(error))
-            away = "it could not be kept for one, as the bus is away or will not; try again later"
-            return _deny("bus_down", f"It needs a person's approval, and {away}")
+            _log.warning(
+                "a question to a person could not be stored", decision=call.question.id, error=str(error)
+            )
+            away = "the question was not stored: the bus is away or refused it; try again later"
+            return _deny("bus_down", f"It needs a person's approval, but {away}")
         return objection(call) or replace(
             ruling,
             outcome="ask",
@@ -146,7 +150,7 @@ class DeferredDecisions:
         return kept.write([self._recorder.describe_verdict(call, heard) for heard in call.heard])
 
     def wait(self, call: DecisionState, ruling: RulingResult) -> Decision:
-        """Record that it waits, and end it in time, where nobody else has by then."""
+        """Record that the decision waits, and end it when its time is over, unless it was ended before."""
         decision = self._recorder.record_pending(call, ruling)
         call.describe_deferral()
         watched = self._client.deferred if self._client is not None else {}
@@ -154,12 +158,12 @@ class DeferredDecisions:
             DeferralWatch(self._kept, self._orchestrator, self._recorder, call, ruling, watched, self._end)
         return decision
 
-    # ------------------------------------------------------------------ gone on with
+    # ------------------------------------------------------------------ resume
 
     async def resume(self, call: DecisionState, answer: PersonAnswer) -> RulingResult:
-        """Take the decision that is answered, which this call then is; what was ruled, if the person agrees.
+        """Take over the decision that is answered; return its ruling, or a denial if the person refuses.
 
-        A denial where the answer fits nothing that waits; then this call is a decision of its own.
+        If the answer fits no decision that waits, return a denial; the call is then a decision of its own.
         """
         client = self._client
         if (
@@ -167,7 +171,7 @@ class DeferredDecisions:
             and not client.up
             and not await client.reachable(self._config.patience_ms / 1000)
         ):
-            return _deny("bus_down", "It waits for a person's answer, and the bus that keeps it is away")
+            return _deny("bus_down", "It waits for a person's answer, but the bus that stores it is away")
         try:
             found = await self._find(call.question, answer)
             if isinstance(found, str):
@@ -182,9 +186,9 @@ class DeferredDecisions:
             claim = Claim(self._orchestrator, given, person, secrets.token_hex(16))
             standing = await self._claim(token.id, claim)
         except TransportError as error:
-            _log.warning("a person's answer was not taken", decision=call.question.id, error=str(error))
+            _log.warning("a person's answer could not be taken", decision=call.question.id, error=str(error))
             return _deny(
-                "bus_down", "A person's answer to it could not be taken, as the bus is away or will not"
+                "bus_down", "A person's answer to it could not be taken: the bus is away or refused it"
             )
         except (UnreadableQuestion, BadPlaceholder):
             return _deny("void", _CHANGED)
@@ -213,10 +217,10 @@ class DeferredDecisions:
     async def _find(
         self, question: ToolQuestion, answer: PersonAnswer
     ) -> tuple[Deferral, DeferredDecision, Token] | str:
-        """What waits for this answer to this call; in words, why nothing does."""
+        """Return the decision that waits for this answer to this call, or words for why there is none."""
         token = read_token(answer.token)
         if token is None or answer.answer not in ("allow", "refuse", "expired") or type(answer.by) is not str:
-            return "The answer that came with it is none that a question gave the token of"
+            return "The answer that came with it is not valid: it needs a token and `allow`, `refuse` or `expired`"
         kept = await self._kept.find(token.id)
         if kept is None:
             return _UNKNOWN
@@ -230,7 +234,7 @@ class DeferredDecisions:
         return kept, deferred, token
 
     async def _claim(self, decision: str, claim: Claim) -> Claim | None:
-        """Claim, again where the reply was lost: it is the same claim."""
+        """Claim the decision. If a reply is lost, make the same claim again."""
         for left in reversed(range(TRIES)):
             try:
                 return await self._kept.claim(decision, claim)
@@ -249,7 +253,7 @@ class DeferredDecisions:
         claim: Claim,
         plain: dict[str, Any],
     ) -> None:
-        """This call is that decision from now on, with all that was heard of it."""
+        """Turn this call into the stored decision, with every verdict that it received."""
         asked = deferred.put_in_place(call.question)
         DECISION.set(token.id)
         hidden = deferred.find_hidden(asked.tool_input)
@@ -275,7 +279,7 @@ class DeferredDecisions:
 
 
 _UNKNOWN: Final = (
-    "The question that the answer with it was given to does not wait here: it is unknown in this namespace, "
+    "The question that this answers does not wait here: it is unknown in this namespace, "
     "or was forgotten"
 )
 _CHANGED: Final = "It is not the call that a person was asked about: other arguments, tool or agent"
@@ -299,7 +303,7 @@ def _find_winner(deferred: DeferredDecision) -> ReceivedVerdict | None:
 def _find_missing(
     call: DecisionState, deferred: DeferredDecision, final: dict[str, Any] | None
 ) -> RulingResult | None:
-    """The denial of a call that would run otherwise than whoever goes on with it can."""
+    """Return a denial if the stored ruling needs an ability that the resuming caller lacks; else None."""
     if not call.is_bound or deferred.outcome != "modify":
         return None
     asked = call.question

@@ -1,10 +1,10 @@
-"""A decision that waits for a person while no process waits for it: its token, and what is kept of it.
+"""A decision that waits for a person while no process waits for it: its token and its stored form.
 
-What is kept lies where other processes can read it, so it is redacted as everything is that leaves, and who
-goes on with it is given the same call once more. The token is the right to answer: a secret that stands
-nowhere else seals what is kept, the call and who makes it. Who may write to the server can thus forge neither
-an answer nor what was said of the call, and a call that is another one by now does not run on this answer.
-Not here: the store, and who goes on (`deferred_decisions`).
+Other processes can read the stored form, so it is redacted as all data that leaves. Whoever resumes the
+decision is given the same call again. The token is the right to answer. Its secret is stored nowhere else,
+and seals the stored form, the call and the caller. So whoever can write to the server can forge neither an
+answer nor the verdicts, and a call that has changed does not run on this answer. The store, and resuming,
+are in `deferred_decisions`.
 """
 
 import hashlib
@@ -32,10 +32,10 @@ _MAX_COUNT: Final = 1_000_000
 
 
 class Token(NamedTuple):
-    """What an answer is given with."""
+    """Token that an answer must bring."""
 
     id: str
-    """The decision's."""
+    """Id of the decision."""
     secret: bytes
     seal: bytes
 
@@ -44,21 +44,21 @@ class Token(NamedTuple):
 
     @property
     def lock(self) -> bytes:
-        """What is kept to know the secret again."""
+        """Digest that is stored, to recognize the secret."""
         return hashlib.sha256(_USE + self.secret).digest()
 
     def seals(self, namespace: str, body: bytes, question: ToolQuestion) -> bool:
-        """Whether it was made for this, and for this call, in this namespace."""
+        """Return whether the token was made for this stored form and this call, in this namespace."""
         return hmac.compare_digest(self.seal, _seal(self.secret, namespace, self.id, body, question))
 
 
 def make_token(secret: bytes, namespace: str, body: bytes, question: ToolQuestion) -> Token:
-    """The token of a decision, for what is kept of it; raises UnreadableQuestion."""
+    """Return the token of a decision with this stored form. Raise UnreadableQuestion."""
     return Token(question.id, secret, _seal(secret, namespace, question.id, body, question))
 
 
 def read_token(text: Any) -> Token | None:
-    """The token that somebody gives; None for what is none."""
+    """Return the token that a text spells, or None if it spells none."""
     found = _TOKEN.fullmatch(text) if isinstance(text, str) else None
     if found is None:
         return None
@@ -74,12 +74,12 @@ def _seal(secret: bytes, namespace: str, id_: str, body: bytes, question: ToolQu
 
 
 def digest_value(value: Any) -> bytes:
-    """What tells a plain value from every other; raises UnreadableQuestion for one that is not plain."""
+    """Return a digest that tells a plain value from others. Raise UnreadableQuestion if it is not plain."""
     digest, todo, left = hashlib.sha256(), [value], _MAX_COUNT
     while todo:
         left -= 1
         if not left:
-            raise UnreadableQuestion("its arguments are too many to be told from others")
+            raise UnreadableQuestion("its arguments hold too many values")
         one = todo.pop()
         if isinstance(one, str):
             text = one.encode("utf-8", "surrogatepass")
@@ -95,43 +95,43 @@ def digest_value(value: Any) -> bytes:
             digest.update(b"m%d:" % len(one))
             todo += [part for key in sorted(one) for part in (key, one[key])]
         else:
-            raise UnreadableQuestion(f"its arguments hold a {type(one).__name__}, which is no plain value")
+            raise UnreadableQuestion(f"its arguments hold a {type(one).__name__}, which is not a plain value")
     return digest.digest()
 
 
 class DeferredDecision(NamedTuple):
-    """What is known of a decision when a person is to be asked."""
+    """All that is known of a decision when a person is to be asked."""
 
     lock: bytes
     session: str
     question: bytes
-    """As it was asked first."""
+    """Question of the first round, as it was sent."""
     verdicts: tuple[ReceivedVerdict, ...]
     asked: tuple[str, ...]
     silent: tuple[str, ...]
     passed_over: tuple[str, ...]
     failed_open: Mapping[str, str]
     seconds: float
-    """How long deciding had taken."""
+    """Seconds that the decision had taken."""
     outcome: Outcome
-    """Once the person agrees."""
+    """Outcome if the person agrees."""
     why: Why
     reason: str | None
     scheduler: str | None
     asker: str
-    """The scheduler that wants the person asked."""
+    """Scheduler that wants the person asked."""
     final_tool: str
     final_input: dict[str, Any] | None
-    """With placeholders; None: the call's own."""
+    """Arguments that would run, with placeholders. None: the call's own."""
     final_agent: str | None
 
     def write(self, verdicts: Sequence[Mapping[str, Any]]) -> bytes:
-        """To be kept, with the verdicts as they may leave the process; raises CodecError."""
+        """Return the form to store, with verdicts as they may leave the process. Raise CodecError."""
         told = [{**fields, "digest": one.digest} for fields, one in zip(verdicts, self.verdicts, strict=True)]
         return pack({**self._asdict(), "failed_open": dict(self.failed_open), "verdicts": told})
 
     def find_hidden(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """What each placeholder of the question stands for in the same call's arguments."""
+        """Return the value of each placeholder of the question, from the same call's arguments."""
         travelled = self.travelled
         whole = travelled.get(WHOLE)
         if len(travelled) == 1 and isinstance(whole, str) and whole.startswith(MARK):
@@ -140,12 +140,12 @@ class DeferredDecision(NamedTuple):
 
     @property
     def travelled(self) -> dict[str, Any]:
-        """The arguments as they were asked about."""
+        """Arguments of the question, as they were sent."""
         found = self._asked.get("tool_input")
         return found if isinstance(found, dict) else {}
 
     def put_in_place(self, question: ToolQuestion) -> ToolQuestion:
-        """The question about the same call, of the tree, the agents and the labels of which it was asked."""
+        """Return the question about the same call, with the tree, agents and labels of the first question."""
         asked = self._asked
         root, parent = asked.get("root_session", ""), asked.get("parent")
         lineage, labels = asked.get("lineage", []), asked.get("labels", {})
@@ -157,9 +157,9 @@ class DeferredDecision(NamedTuple):
         return fields if isinstance(fields, dict) else {}
 
     def restore_final(self, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The arguments that would run instead of the call's own; raises BadPlaceholder.
+        """Return the arguments that would run instead of the call's own. Raise BadPlaceholder.
 
-        What was left as it was is the call's own object (`validation.final_arguments`).
+        Arguments that were left as they were are the call's own object (`validation.final_arguments`).
         """
         if self.final_input is None:
             return None
@@ -172,7 +172,7 @@ class DeferredDecision(NamedTuple):
 
 
 def read_deferred(body: bytes) -> DeferredDecision | None:
-    """What was kept; None for what is none. Only what a token seals is to be believed."""
+    """Read the stored form; return None if it is none. Trust it only if a token seals it."""
     try:
         fields = unpack(body, MAX_FRAME)
         verdicts = tuple(
@@ -187,7 +187,7 @@ def read_deferred(body: bytes) -> DeferredDecision | None:
 
 
 def _compare(travelled: Any, own: Any) -> Iterator[tuple[str, Any]]:
-    """Pairs of placeholder and what stands in its place; the two are alike but for that."""
+    """Yield each placeholder with the value in its place; the two structures are otherwise alike."""
     if isinstance(travelled, str):
         if travelled.startswith(MARK):
             yield travelled, own

@@ -1,7 +1,7 @@
-"""Watches one decision that was put off, as long as the process lives that asked: ends it in time.
+"""A watch on one deferred decision, while the process that asked lives: it ends the decision in time.
 
-A denial that comes before the answer ends it, too, whichever replica says so. Others may be faster: what
-ends it is claimed (`toolgate_bus.transport.deferrals`), and one claim stands.
+A denial that comes before the answer ends the decision too, whichever replica sends it. Another process may
+be faster: an end must be claimed (`toolgate_bus.transport.deferrals`), and one claim stands.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ from toolgate_orchestrator.decision.ruling import RulingResult, objection
 
 TRIES: Final = 4
 GRACE_S: Final = 1.0
-"""After its time, before its asker ends a decision."""
+"""Seconds after its time is over until the process that asked ends a decision."""
 AGAIN_S: Final = 5.0
 _log = get_logger("toolgate.gate")
 
 
 class DeferralWatch:
-    """Ends one decision that waits for a person, if nobody has by then; until then its denials are heard."""
+    """Ends one decision that waits for a person, unless it was ended before. It hears denials until then."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class DeferralWatch:
         watched[call.question.id] = self
 
     def stop(self) -> None:
-        """It is decided, or nobody can be told any more."""
+        """Stop watching: the decision is made, or nobody can be told any more."""
         self._timer.cancel()
         self._call.listen_to_objections(None)
         self._call.close()
@@ -59,7 +59,7 @@ class DeferralWatch:
         self._release(self._call)
 
     def hand_over(self, call: DecisionState) -> None:
-        """This call goes on with the decision: who denies it from now on, or did just now, denies this."""
+        """Let this call resume the decision: a denial that came just now, or later, denies this call."""
         call.take_over(self._call)
         self.stop()
 
@@ -82,7 +82,11 @@ class DeferralWatch:
                 self.stop()
             elif not call.is_over:
                 self._timer = self._loop.call_later(AGAIN_S, self._begin_end)
-            _log.info("a decision that waits was not ended yet", decision=call.question.id, error=str(error))
+            _log.info(
+                "a decision that waits for a person could not be ended yet",
+                decision=call.question.id,
+                error=str(error),
+            )
             return
         self.stop()
         if standing == claim:
@@ -90,5 +94,5 @@ class DeferralWatch:
             call.describe_deferral(answer=claim.answer, answered_by="", asker=self._orchestrator)
             try:
                 self._recorder.record(call, ruling)
-            except Exception as error:  # noqa: BLE001 - nobody waits for it: it is told, and that is all
+            except Exception as error:  # noqa: BLE001 - nobody waits for it, so it is only logged
                 _log.error("the end of a decision was not recorded", error=where(error))

@@ -1,8 +1,8 @@
-"""Who works for whom, as sessions told it when they began, or with any call so far.
+"""Sessions and their parents, as sessions told them when they began, or with any call so far.
 
-A caller may leave out on its next call what it told before. Its session stays below all that it ever named:
-a stop or a pause of any of them means it, and its questions go on to name those above it. The tree with the
-most sessions makes room for a new one.
+A caller may leave out on its next call what it told before. Its session stays below all sessions that it
+ever named: a stop or a pause of any of them covers it, and its questions still name those above it. The tree
+with the most sessions makes room for a new one.
 """
 
 from collections.abc import Mapping
@@ -17,18 +17,18 @@ from toolgate_orchestrator.decision.question.call import Caller
 from toolgate_orchestrator.decision.tree_shares import TreeShares
 
 MAX_TOLD: Final = 16_384
-"""Sessions of which it is remembered for whom they work."""
+"""Most sessions whose parents are remembered."""
 MAX_ABOVE: Final = 1_024
-"""Sessions above one another that are looked for."""
+"""Most sessions above one another that are searched."""
 MAX_EACH: Final = 8
-"""Sessions that one names above itself over time; beyond it the newest takes the place of the last."""
+"""Most sessions that one session names above itself over time; then the newest replaces the last."""
 MAX_LINEAGE_CHARS: Final = 1_024
-"""Characters of the names of a lineage that is remembered."""
+"""Most characters of the names in a lineage that is remembered."""
 
 
 @dataclass(slots=True)
 class _Place:
-    """The place of one session, as it was told."""
+    """Place of one session in its tree, as it was told."""
 
     tree: str
     parent: str
@@ -39,17 +39,17 @@ class _Place:
 
 
 class Ancestry:
-    """Who works for whom: as the sessions say that live here, and as calls of others have told."""
+    """Sessions and their parents: of the sessions that live here, and of others as their calls told."""
 
     def __init__(self, present: Mapping[str, LiveSession]) -> None:
-        """`present` are the sessions that live here."""
+        """Make the ancestry; `present` are the sessions that live here."""
         self._present = present
         self.told: dict[str, _Place] = {}
         """Places that were told so far, by session."""
         self._shares: TreeShares[str] = TreeShares()
 
     def note(self, session: str, parent: str, root: str = "", lineage: tuple[str, ...] = ()) -> None:
-        """Remember for whom a session works that may live elsewhere."""
+        """Remember the parent of a session that may live elsewhere."""
         session, parent, root = name_session(session), name_session(parent), name_session(root or parent)
         told = self.told.get(session)
         if told is None:
@@ -66,10 +66,10 @@ class Ancestry:
             told.lineage = lineage
 
     def complete(self, at: Caller, agent: str) -> Caller:
-        """Return a place with what was told before of those above it, and remember what it tells now."""
+        """Return the caller with what was told before of those above it, and remember what it tells now."""
         session, root = at.session, at.root
         parent = None if at.parent == session else at.parent
-        if root == session and not parent:  # it is said to be at the root; its stops are found all the same
+        if root == session and not parent:  # it says it is the root; stops of it are found all the same
             return at
         if not parent and not root:
             told = self.told.get(session) if self.told and _is_id(session) else None
@@ -95,7 +95,7 @@ class Ancestry:
         return at._replace(parent=parent, root=root, lineage=lineage)
 
     def find_root(self, session: str, parent: str | None) -> str:
-        """Return the root of a session's tree, where its caller told at most for whom it works."""
+        """Return the root of a session's tree, for a caller that told at most its parent."""
         of = parent if parent and parent != session else session
         here = self._present.get(of)
         if here is not None and here.root != of:
@@ -104,7 +104,7 @@ class Ancestry:
         return of if told is None else told.root
 
     def list_above(self, session: str, parent: str | None) -> list[str]:
-        """Return the sessions for which one works, the nearest first, as far as they are known."""
+        """Return the sessions above this one, nearest first, as far as they are known."""
         found: dict[str, None] = {}
         own = name_session(session)
         next_ = [name_session(parent)] if parent else []

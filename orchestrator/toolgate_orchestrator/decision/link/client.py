@@ -1,8 +1,8 @@
 """One bus client for each event loop, address and namespace, shared by all gates of the process.
 
-It hands verdicts to the open questions, and keeps the silences of each scheduler. Who is alive and wants what
-is `scheduler_directory`'s affair; how long the client lives, `shared_clients`'; what a question is and how it
-ends, `open_round`'s; what is decided, `gate`'s.
+It hands verdicts to the open questions, and keeps the silences of each scheduler. Elsewhere are the live
+schedulers and their tools (`scheduler_directory`), the client's lifetime (`shared_clients`), a question and
+its end (`open_round`), and the decision (`gate`).
 """
 
 import asyncio
@@ -38,20 +38,20 @@ _log = get_logger("toolgate.gate")
 
 
 class OpenDeferral(Protocol):
-    """A decision that waits for a person, as the process that asked keeps it."""
+    """A decision that waits for a person, in the process that asked."""
 
     def stop(self) -> None:
-        """Keep it no longer."""
+        """Stop keeping it."""
 
     def hand_over(self, call: DecisionState) -> None:
-        """Let this call go on with it."""
+        """Let this call resume the decision."""
 
 
 class GateClient:
-    """What several gates share; the listener of one OrchestratorBus."""
+    """The state that several gates share; the listener of one OrchestratorBus."""
 
     def __init__(self, bus: OrchestratorBus, where: str = "the bus") -> None:
-        """`where` is the bus, in words."""
+        """Make a client; `where` names the bus in words."""
         self.bus, self.where = bus, where
         self.ask, self.fact = bus.ask, bus.fact
         self.breaker = Breaker()
@@ -64,32 +64,32 @@ class GateClient:
         self.failures = Failures()
         self._looking: asyncio.TimerHandle | None = None
         self.up = False
-        """Whether the bus can be used right now."""
+        """True if the bus can be used right now."""
         self.outages = 0
-        """How often the bus went away; a question that saw this change is excused from the breaker."""
+        """Number of times the bus went away. The breaker does not count a question that saw it change."""
         self.facts = 0
-        """Number of the last fact of this orchestrator: the record shows gaps by it."""
+        """Number of this orchestrator's last fact. The record shows gaps by it."""
         self.batch: Batch | None = None
-        """Decisions that all agreed on, whose facts follow each other; None where another fact came after."""
+        """Unanimous decisions whose facts follow each other; None after another fact."""
         self.users = 0
         self.present: dict[str, LiveSession] = {}
-        """The live sessions that are ruled on through this bus, by id."""
+        """Live sessions that are ruled on through this bus, by id."""
         self.catalog = ToolCatalog()
-        """The tools of all sessions that are ruled on through this bus."""
+        """Tools of all sessions that are ruled on through this bus."""
         self.pauses = Pauses(self.present)
         self.deferred: dict[str, OpenDeferral] = {}
         """Decisions that wait for a person, by id."""
         self.kept = StandingClaims(bus.store)
-        """What is kept of those of all processes, and what was claimed here."""
+        """Stored deferred decisions of all processes, and the claims of this one."""
         self.starting: asyncio.Future[None] | None = None
         bus.listen(self)
 
     async def start(self) -> None:
-        """Connect; a server that is away is not an error."""
+        """Connect. A server that cannot be reached is not an error."""
         await self.bus.start()
 
     def close(self) -> None:
-        """Forget every question; the bus is closed already."""
+        """Forget every question. The bus is closed already."""
         if self._looking is not None:
             self._looking.cancel()
         self.table.close()
@@ -101,7 +101,7 @@ class GateClient:
     # ------------------------------------------------------------------ what the bus calls
 
     def on_verdicts(self, frames: Sequence[tuple[str, bytes]]) -> None:
-        """Verdict frames: each item goes to its question; those that are over then end."""
+        """Hand each verdict in these frames to its question, and end the questions that are over."""
         now = time.monotonic()
         opened = self.table.open
         ending: list[OpenRound] = []
@@ -126,16 +126,16 @@ class GateClient:
                         self.absence.mark_alive((scheduler,))
                     if question.take(scheduler, one, now):
                         ending.append(question)
-                except Exception as error:  # noqa: BLE001 - a fault of ours must not cost the others their say
+                except Exception as error:  # noqa: BLE001 - our fault must not cost the others their verdicts
                     note_fault("verdict", error, scheduler)
                     if question is not None and scheduler in question.asked:
-                        question.deny(scheduler, now)  # nobody knows what it said
+                        question.deny(scheduler, now)  # its verdict is unknown
                         ending.append(question)
         for question in ending:
             question.end_if_over()
 
     def on_refusal(self, scheduler: str, ids: Sequence[bytes], error: str) -> None:
-        """The bus would not take these questions."""
+        """Note that the bus did not take these questions."""
         if error != "bus_down":
             _log.error("the server refused a question", scheduler=scheduler, error=error)
         for id_ in ids:
@@ -145,7 +145,7 @@ class GateClient:
                     question.on_refusal(scheduler)
 
     def on_unconfirmed(self, scheduler: str, ids: Sequence[bytes]) -> None:
-        """The bus may not have taken these questions: those open are asked again, under their own ids."""
+        """Ask the open ones again, under their own ids: the bus may not have taken these questions."""
         for id_ in ids:
             for phase in range(len(packing.PHASES)):
                 question = self.table.open.get((id_, phase))
@@ -153,18 +153,18 @@ class GateClient:
                     question.ask_again(scheduler, self._find_version(question, scheduler))
 
     def on_roster_change(self, members: Sequence[Member]) -> None:
-        """Who is alive, by name."""
+        """Take the members of the roster that are alive."""
         directory = self.directory
         changed = directory.update(members, time.monotonic())
         self.absence.mark_alive(name for name, one in directory.announced.items() if not one.gone)
         for one, before in changed:
-            if 0 < one.version < before:  # what is open may have been read by nobody
+            if 0 < one.version < before:  # nobody may have read the open questions
                 for question in list(self.table.open.values()):
                     question.ask_again(one.name, one.version)
         self._look_again()
 
     def _look_again(self) -> None:
-        """Look once more when a replica that left, and spoke less than the others, counts no longer."""
+        """Look at the roster again once a replica that left, and spoke an older wire, no longer counts."""
         if self._looking is not None:
             self._looking.cancel()
             self._looking = None
@@ -173,7 +173,7 @@ class GateClient:
             self._looking = self.loop.call_later(left, self.on_roster_change, self.directory.members)
 
     def on_connection(self, up: bool) -> None:
-        """The bus came or went."""
+        """Note that the bus came back or went away."""
         self.up = up
         if up:
             self.absence.anew()
@@ -185,15 +185,15 @@ class GateClient:
             self._back.clear()
 
     def agents(self) -> list[LiveAgent]:
-        """The live sessions, oldest first."""
+        """Return the live sessions, oldest first."""
         return [one.tell() for one in self.present.values()]
 
     def tools(self) -> bytes:
-        """The encoded set of their tools."""
+        """Return the encoded set of their tools."""
         return self.catalog.encode()
 
     def on_stop_order(self, order: Stop) -> list[str]:
-        """An operator wants turns to end; gives the sessions that had one. It does not stand."""
+        """End the turns that an order covers. Return the sessions that had one. The order does not stand."""
         stops = StandingStops([Pause("", order.sessions, order.roots, order.everyone, stop=True)])
         above = self.pauses.ancestry.list_above
         meant = [
@@ -209,7 +209,7 @@ class GateClient:
         return busy
 
     def on_pauses(self, found: StandingPauses) -> list[str]:
-        """Have these stand, and deny the calls under way that a stop means; gives whose turns that ends."""
+        """Adopt these pauses; deny open calls that a stop covers. Return the sessions whose turns it ends."""
         known = self.pauses.stops.ids
         ended = self.pauses.adopt(found)
         if self.pauses.stops.ids - known:
@@ -220,11 +220,11 @@ class GateClient:
         return ended
 
     def holds(self) -> list[HoldPlace]:
-        """The holds that calls of this process wait for."""
+        """Return the holds that calls of this process wait for."""
         return [hold for question in self.table.open.values() for hold in question.list_holds()]
 
     def on_lost_holds(self, lost: Sequence[HoldPlace]) -> None:
-        """The server has forgotten these holds: their questions are asked again, under their own ids."""
+        """Ask again, under their own ids, the questions of holds that the server has forgotten."""
         _log.warning("holds are gone from the server: their questions are asked again", holds=len(lost))
         for name, decision, phase in lost:
             question = self.table.open.get((decision, phase))
@@ -233,7 +233,7 @@ class GateClient:
                 question.ask_holder_again(name, self._find_version(question, name))
 
     def _find_version(self, question: OpenRound, name: str) -> int:
-        """In which version of the wire a scheduler is to be asked that once more."""
+        """Return the version of the wire in which a scheduler is asked again."""
         announced = self.directory.announced.get(name)
         spoken = question.audience.versions.get(name, 0) if announced is None else announced.version
         return spoken or packing.VERSION
@@ -241,7 +241,7 @@ class GateClient:
     # ------------------------------------------------------------------ what gates use
 
     async def flush(self, timeout_s: float) -> bool:
-        """Wait until the bus has all facts; False where it has not after `timeout_s` seconds."""
+        """Wait until the bus has all facts. Return False if it does not within `timeout_s` seconds."""
         until = time.monotonic() + timeout_s
         while self.bus.has_open_facts:
             if time.monotonic() >= until:
@@ -251,17 +251,17 @@ class GateClient:
         return True
 
     def trust(self, keys: Mapping[str, bytes]) -> None:
-        """From now on believe what these schedulers say of themselves only where it is signed."""
+        """From now on trust what these schedulers announce only if it is signed."""
         if self.directory.trust(keys):
             self.bus.trust(keys)
 
     def prove(self, scheduler: str, start: str) -> None:
-        """A signed verdict on a question of ours names this start: it is alive, and its own word counts."""
+        """Note that a signed verdict names this start: the scheduler lives, and its announcement counts."""
         if self.directory.prove(scheduler, start):
             self.on_roster_change(self.directory.members)
 
     async def reachable(self, patience: float) -> bool:
-        """Whether the bus can be used; waits for it until it was away for `patience` seconds."""
+        """Return whether the bus can be used. Wait for it until it was away for `patience` seconds."""
         if self.up:
             return True
         left = self._down_since + patience - time.monotonic()
@@ -273,7 +273,7 @@ class GateClient:
         return self.up
 
     def _hand_back(self, scheduler: str, item: packing.Item, now: float, question: OpenRound | None) -> None:
-        """A verdict on what is not open, or was asked of others: it may still belong to what has ended."""
+        """Handle a verdict on a question that is not open here: it may belong to one that has ended."""
         key = item[:2]
         ended = self.table.recent(key)
         if ended is not None and scheduler in ended.asked:
@@ -283,6 +283,6 @@ class GateClient:
         elif question is None and self.table.is_repeat(key, scheduler):
             before = self.table.goes_on(key)
             if before is None or not before.object_late(scheduler, item, now):
-                metrics.count(metrics.REPEATED, scheduler)  # everyone had answered: it says the same twice
+                metrics.count(metrics.REPEATED, scheduler)  # all had answered: this is the same verdict twice
         else:
             metrics.count(metrics.BAD_MESSAGES, scheduler, "unsolicited")

@@ -1,6 +1,6 @@
 """One live session as operators see it: what it does now, and how its turn is stopped.
 
-Written by the turn engine, read at every heartbeat. Times are seconds of a monotonic clock.
+The turn engine writes it, and every heartbeat reads it. Times are seconds of a monotonic clock.
 """
 
 import time
@@ -17,15 +17,15 @@ from toolgate_bus.telemetry import metrics
 from toolgate_orchestrator.decision.faults import call_guarded
 
 AGENT_STOP: Final = "agent:stop"
-"""An operator ends a session's turn."""
+"""Event: an operator ends a session's turn."""
 AGENT_PAUSE: Final = "agent:pause"
-"""An operator has a session's next calls wait."""
+"""Event: an operator makes a session's next calls wait."""
 AGENT_RESUME: Final = "agent:resume"
-"""They wait no longer."""
+"""Event: the calls of a session wait no longer."""
 
 
 def _ignore(*_: Any) -> None:
-    """Nobody listens."""
+    """Ignore the event: nobody listens."""
 
 
 class LiveSession:
@@ -59,7 +59,7 @@ class LiveSession:
         agents: Collection[str] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`who` it is; `stop` ends its running turn, at once or after the tools that run."""
+        """Make a session; `who` describes it, `stop` ends its turn at once or after the running tools."""
         self._who, self._stop, self._agents, self._clock = who, stop, agents, clock
         self._since = clock()
         self._now: dict[str, str] = {}
@@ -68,28 +68,28 @@ class LiveSession:
         self._ended: Callable[[], None] = _ignore
         self.turns = self.calls = self.vetoes = self.cost = 0
         self.labels: Mapping[str, str] = {}
-        """Those that its questions bear."""
+        """Labels that its questions bear."""
         self.pause: Pause | None = None
-        """For which its calls wait."""
+        """Pause for which its calls wait."""
         self.stopped: Pause | None = None
-        """The stop for which its calls are denied, and its turns end."""
+        """Stop for which its calls are denied and its turns end."""
         self.stopped_by = ""
-        """Who ended its last turn."""
+        """Name of the operator who ended its last turn."""
         self._paused_at = 0.0
 
     @property
     def session(self) -> str:
-        """Its id."""
+        """Id of the session."""
         return self._who.session
 
     @property
     def root(self) -> str:
-        """The session at the root of its tree."""
+        """Id of the session at the root of its tree."""
         return self._who.root
 
     @property
     def parent(self) -> str | None:
-        """The session for which it works."""
+        """Id of the session for which it works."""
         return self._who.parent
 
     @property
@@ -99,12 +99,12 @@ class LiveSession:
 
     @property
     def busy(self) -> bool:
-        """Whether a turn runs."""
+        """True while a turn runs."""
         return bool(self._now)
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """A turn, from its start to its end."""
+        """Mark a turn, from its start to its end."""
         self.turns += 1
         self._stopping = 0
         self._now[""] = "llm"
@@ -116,37 +116,37 @@ class LiveSession:
                 self._ended()
 
     def listen(self, note: Callable[[str, Mapping[str, Any]], None], ended: Callable[[], None]) -> None:
-        """Say who takes the fact of a stop, and who is told when what was stopped has ended."""
+        """Set who takes the fact of a stop, and who is told when a stopped turn has ended."""
         self._note, self._ended = note, ended
 
     def start_decision(self, call: str, tool: str) -> None:
-        """It is ruled on a call."""
+        """Show that a call is being decided."""
         self.calls += 1
         self._now[call] = f"deciding {tool}"
 
     def count_denial(self, call: str) -> None:
-        """Count a call that is not run; without a name it is one that is shown no longer."""
+        """Count a call that is not run. Without a name, it is one that is no longer shown."""
         self.vetoes += 1
         self.end_call(call)
 
     def start_call(self, call: str, tool: str, arguments: dict[str, Any]) -> None:
-        """A call is run."""
+        """Show that a call runs."""
         agent = target_of(arguments, self._agents)
         self._now[call] = f"delegating {agent}" if agent else f"tool {tool}"
 
     def end_call(self, call: str) -> None:
-        """Show a call no longer; the empty name is that of the turn, which goes on."""
+        """Stop showing a call. The empty name is that of the turn, which goes on."""
         if call:
             self._now.pop(call, None)
 
     def add_cost(self, fact: Mapping[str, Any]) -> None:
-        """What a fact says that something cost: micro-units of a tool, or the currency of an LLM."""
+        """Add the cost that a fact reports: micro-units for a tool, or the currency for an LLM."""
         told = fact.get("cost")
         cost = told if is_amount(told) else micro(fact.get("cost_usd")) or 0
         self.cost = min(self.cost + cost, MAX_AMOUNT)
 
     def stop(self, *, now: bool, by: str = "") -> None:
-        """End the running turn; without one there is nothing to end. `by` is who said it."""
+        """End the running turn, if there is one. `by` names who ordered it."""
         if not self.busy:
             return
         urgency = 2 if now else 1
@@ -157,7 +157,7 @@ class LiveSession:
         call_guarded(self._stop, now)
 
     def set_pause(self, pause: Pause | None) -> None:
-        """Say which pause means it from now on, if any; told as a fact where that is another."""
+        """Set the pause that covers the session, if any. A change is recorded as a fact."""
         before, self.pause = self.pause, pause
         if (before and before.id) == (pause and pause.id):
             return
@@ -171,7 +171,7 @@ class LiveSession:
         metrics.add_paused(agents=(pause is not None) - (before is not None))
 
     def set_stop(self, stop: Pause | None) -> bool:
-        """Say which stop means it from now on, if any; whether that ends a turn. Without one it may go on."""
+        """Set the stop that covers the session, if any. Return whether that ends a turn."""
         before, self.stopped = self.stopped, stop
         if stop is None:
             if before is not None:
@@ -184,12 +184,12 @@ class LiveSession:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether its turn was told to end, or none may begin."""
+        """True if its turn was told to end, or none may begin."""
         return self._stopping > 0 or self.stopped is not None
 
     @property
     def order(self) -> dict[str, Any] | None:
-        """How its turn is to end, as callers are told; None while it may go on."""
+        """Order to end the turn, as callers receive it; None while the turn may go on."""
         if not self.is_stopping:
             return None
         if self._stopping or self.stopped is None:
@@ -197,7 +197,7 @@ class LiveSession:
         return {"now": self.stopped.now, "by": self.stopped.by}
 
     def tell(self) -> LiveAgent:
-        """How it stands."""
+        """Return the session's present state."""
         doing = next(reversed(self._now.values()), "idle")
         who = self._who
         return LiveAgent(

@@ -1,10 +1,10 @@
-"""Which calls of this process wait, or are denied, because an operator paused or stopped them.
+"""The calls of this process that wait, or are denied, because an operator paused or stopped them.
 
-A call that is paused before anybody was asked about it takes nothing from anybody; one that is ruled on when
-the pause comes waits with what it has, before it runs. The time that it waits is none of its decision's.
-A stop denies what is asked about, and what is ruled on as it comes, and ends the turns that run. It stands
-until somebody lifts it. Both are known from the bus: no call asks for them, and what is known holds while the
-bus is away, too.
+A call that is paused before its question is sent takes nothing from anybody. A call whose question is open
+when the pause comes keeps what it has, and waits before it runs. That wait does not count as decision time.
+A stop denies calls that are asked about, also those under way, and ends running turns. It stands until
+somebody lifts it. Pauses and stops arrive over the bus: no call has to ask for them, and they stay in force
+while the bus is away.
 """
 
 import asyncio
@@ -34,23 +34,23 @@ _log = get_logger("toolgate.gate")
 
 
 class Pauses:
-    """The pauses and stops that stand, as far as this process knows."""
+    """The pauses and stops in force, as far as this process knows."""
 
     def __init__(self, present: Mapping[str, LiveSession]) -> None:
-        """`present` are the sessions that are told of it."""
+        """Make the pauses; `present` are the sessions that are told of them."""
         self._present = present
         self.ancestry = Ancestry(present)
         self.standing: tuple[Pause, ...] = ()
-        """Both."""
+        """Pauses and stops in force."""
         self.stops = StandingStops()
         self._pauses: tuple[Pause, ...] = ()
         self._ends: dict[str, float] = {}
-        """Of those that end by themselves: when, by our clock."""
+        """Time by our clock at which each pause ends, for those that end by themselves."""
         self._changed = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
 
     def adopt(self, found: StandingPauses) -> list[str]:
-        """From now on these stand; gives the live sessions whose turns that ends."""
+        """Put these in force. Return the live sessions whose turns that ends."""
         now, known = time.monotonic(), {one.id for one in self.standing}
         left = {one.id: one.seconds_left(found.now_ms) for one in found.pauses}
         self._ends = {id_: now + seconds for id_, seconds in left.items() if seconds is not None}
@@ -63,7 +63,7 @@ class Pauses:
         return self._stand(found.pauses)
 
     def apply(self, presence: LiveSession) -> bool:
-        """Tell a session whether it is paused or stopped; whether that ends a turn."""
+        """Tell a session whether it is paused or stopped. Return whether that ends a turn."""
         session, root, parent = presence.session, presence.root, presence.parent
         presence.set_pause(self._find_pause(session, root, parent, presence.labels))
         return presence.set_stop(self.find_stop(session, root, parent))
@@ -71,7 +71,7 @@ class Pauses:
     def find_stop(
         self, session: str, root: str, parent: str | None, above: Sequence[str] = ()
     ) -> Pause | None:
-        """Return the stop that means a session; `above` are sessions that its caller knows to be above it."""
+        """Return the stop that covers a session; `above` are sessions that its caller knows above it."""
         if not self.stops.ids:
             return None
         return self.stops.find_stop(session, root, (*above, *self.ancestry.list_above(session, parent)))
@@ -81,17 +81,17 @@ class Pauses:
         return self.find_stop(question.session, question.root_session, question.parent)
 
     def find_pause_of(self, question: ToolQuestion) -> Pause | None:
-        """Return the pause for which a call waits; one that is stopped waits for nothing."""
+        """Return the pause for which a call waits. A stopped call waits for none."""
         asked = question
         pause = self._find_pause(asked.session, asked.root_session, asked.parent, asked.labels)
         return None if pause is None or self.find_stop_of(question) is not None else pause
 
     async def wait(self) -> None:
-        """Until other pauses stand."""
+        """Wait until other pauses are in force."""
         await self._changed.wait()
 
     def close(self) -> None:
-        """Forget the clock."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -123,7 +123,7 @@ class Pauses:
         return next((one for one in self._pauses if one.means(session, root, above, labels)), None)
 
     def seconds_left(self, pause: Pause) -> float | None:
-        """Until a pause ends by itself; None where it does not."""
+        """Return the seconds until a pause ends by itself; None if it does not."""
         end = self._ends.get(pause.id)
         return None if end is None else max(0.0, end - time.monotonic())
 
@@ -140,13 +140,13 @@ def explain_stop(stop: Pause) -> str:
 
 
 def deny_stopped(pauses: Pauses, question: ToolQuestion) -> RulingResult | None:
-    """Return the denial of a call whose agent an operator has stopped; None where none has."""
+    """Return the denial of a call whose agent an operator has stopped; None if there is no such stop."""
     stop = pauses.find_stop_of(question)
     return None if stop is None else RulingResult("deny", "denied", explain_stop(stop), OPERATOR)
 
 
 async def wait_while_paused(pauses: Pauses, call: DecisionState, note: Note) -> None:
-    """Return once nothing pauses this call, or it is stopped; its decision's clock stands still meanwhile."""
+    """Wait until nothing pauses this call, or it is stopped. Its decision's clock stands still meanwhile."""
     pause = first = pauses.find_pause_of(call.question)
     if pause is None or first is None:
         return

@@ -1,10 +1,10 @@
-"""Who is asked about which tool: the roster's selectors, the required, the shadows, the keys.
+"""The schedulers that are asked about each tool: by the roster's selectors, the required, shadows and keys.
 
-Cached by tool until the roster changes; who is passed over or cannot be heard yet changes with
-every call and is `dispatch`'s affair.
+They are cached by tool until the roster changes. Schedulers that are set aside, or cannot be heard yet,
+change with every call; `dispatch` handles them.
 
-A required scheduler is asked about every tool; about requests to an LLM (`protocol.llm`) if it has ever
-named them on this bus, or the plan does.
+A required scheduler is asked about every tool. It is asked about requests to an LLM (`protocol.llm`) if it
+has ever named them on this bus, or if the plan does.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -27,55 +27,55 @@ from toolgate_orchestrator.decision.link.scheduler_info import SchedulerInfo, ve
 ADMIT: Final[Phase] = "admit"
 MAX_CACHED = 1024
 FAILURES: Final = 3
-"""Calls in a row without an optional scheduler after which that is told."""
+"""Number of calls in a row without an optional scheduler after which that is logged."""
 MAX_COUNT: Final = 1024
 _log = get_logger("toolgate.gate")
 
 
 class ExclusionReason(NamedTuple):
-    """Why somebody cannot be asked."""
+    """Reason why a scheduler cannot be asked."""
 
     reason: str
-    """As decisions that were made without it count it."""
+    """Reason that is counted for decisions made without it."""
     words: str
-    """As an LLM, and the people who read the record, are told."""
+    """Words for an LLM, and for readers of the record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipients:
-    """Who is asked about one tool."""
+    """The schedulers that are asked about one tool."""
 
     names: tuple[str, ...]
     required: Mapping[str, bool]
-    """Who is waited for, and whether its silence denies."""
+    """Schedulers that are waited for, and for each whether its silence denies."""
     priorities: Mapping[str, int]
-    """What a verdict without a priority of its own counts with: the announced one, capped."""
+    """Priority of a verdict that names none: the announced one, capped."""
     shadows: frozenset[str]
     capped: frozenset[str]
-    """Whose announced priority is above the cap."""
+    """Schedulers whose announced priority is above the cap."""
     version: int = packing.NEWEST
-    """The version of the wire in which all of them are asked; 0 where they differ."""
+    """Version of the wire in which all of them are asked; 0 if they differ."""
     versions: Mapping[str, int] = field(default_factory=dict)
-    """The version of each."""
+    """Version of the wire for each."""
     unasked: Mapping[str, Mapping[str, ExclusionReason]] = field(default_factory=dict)
-    """By phase, and for a second round of `verify` (`again`): who should be asked in it, and cannot be."""
+    """Schedulers that cannot be asked, by phase, and for a second round of `verify` (`again`)."""
     absent: frozenset[str] = frozenset()
-    """Those of them who are not alive."""
+    """Schedulers among them that are not alive."""
     readers: frozenset[str] = frozenset()
-    """Those of them who are told what the user asked for."""
+    """Schedulers among them that receive the user's request."""
     group: Group = ()
-    """The names with their priorities."""
+    """Names with their priorities."""
     is_reserved: bool = False
-    """Whether no tool may have that name."""
+    """True if no tool may have that name."""
     admitters: tuple["Recipients", ...] = ()
-    """Who is asked last, about the call that will run: one after another, the highest priority first."""
+    """Schedulers that are asked last, about the call that will run: one by one, highest priority first."""
     _lesser: dict[str, "Recipients"] = field(default_factory=dict, compare=False, repr=False)
-    """The same without one of them, by that one; made when first needed."""
+    """The same recipients without one of them, by its name; made when first needed."""
 
     NOBODY: ClassVar["Recipients"]
 
     def without(self, name: str | None) -> "Recipients":
-        """The same recipients without this scheduler."""
+        """Return the recipients without this scheduler."""
         if name is None or name not in self.names:
             return self
         if (lesser := self._lesser.get(name)) is None:
@@ -111,9 +111,9 @@ class RecipientCache:
     def of(
         self, tool: str, announced: Mapping[str, SchedulerInfo], version: int, of_llm: Set[str] = frozenset()
     ) -> Recipients:
-        """The recipients for a tool, by what the roster says now; `version` changes whenever that does.
+        """Return the recipients for a tool by the present roster; `version` changes whenever that does.
 
-        `of_llm` are those who ever asked for requests to an LLM.
+        `of_llm` are the schedulers that ever asked for requests to an LLM.
         """
         if self._version != version:
             self._audiences.clear()
@@ -140,14 +140,14 @@ class RecipientCache:
         return replace(found, is_reserved=is_reserved_tool(tool), admitters=alone)
 
     def _widen(self, one: SchedulerInfo) -> SchedulerInfo:
-        """A required scheduler as it is asked until its own word counts: in every phase."""
+        """Return a required scheduler as it is asked until its announcement counts: in every phase."""
         doubtful = one.name in self._required and not one.signed and one.version > packing.VERSION
         return replace(one, phases=get_args(Phase)) if doubtful else one
 
     def _find_only_last(self, one: SchedulerInfo) -> str:
-        """Its name, if it need not be asked before; else none.
+        """Return the scheduler's name if it is only asked at admission; else an empty text.
 
-        A required one is asked all the same, unless its own signed word says no.
+        A required scheduler is asked before too, unless its own signed announcement says no.
         """
         believed = one.name not in self._required or (self._keyring is not None and one.signed)
         return one.name if believed and "select" not in one.phases else ""
@@ -156,14 +156,14 @@ class RecipientCache:
         return one.name not in self._required and (one.shadow or one.name in self._shadow)
 
     def _gather(self, waited: Set[str], announced: Mapping[str, SchedulerInfo]) -> Recipients:
-        """All of these at once."""
+        """Return these schedulers as recipients that are asked at once."""
         names = {name for name in waited if self._is_trusted(name)}
         # A required scheduler cannot excuse itself by calling itself a shadow.
         shadows = {name for name in names - self._required if self._is_shadow(announced[name])}
         own = {name: announced[name].priority for name in names if name in announced}
         priorities = {name: self._priority(announced[name]) for name in own}
         group = tuple((name, priorities.get(name, 0)) for name in sorted(names))
-        # Who was never seen is asked in the version that everyone reads.
+        # A scheduler that was never seen is asked in the version that everyone reads.
         spoken = {name: announced[name].version if name in announced else packing.VERSION for name in names}
         asked_in = {version for version in spoken.values() if version}
         gone = {name for name in names if name in announced and announced[name].gone}
@@ -185,7 +185,7 @@ class RecipientCache:
         )
 
     def _rules_on(self, name: str, one: SchedulerInfo | None, tool: str) -> bool:
-        """Whether it is asked about a tool: a required one unless the plan or its own signed word say no."""
+        """Return whether a scheduler is asked about a tool: the plan, or what it signs, can narrow that."""
         limits = self._limits.get(name)
         meant = limits.tools if limits is not None else None
         if meant is not None and not globs.either(meant, tool):
@@ -203,8 +203,8 @@ class RecipientCache:
         return otherwise if limits is None or limits.max_priority is None else limits.max_priority
 
     def _is_trusted(self, name: str) -> bool:
-        """Whether its verdicts could be believed: with keys set, only with a key of its own."""
-        if name in RESERVED_NAMES:  # nobody on a bus is our own hooks
+        """Return whether its verdicts can be trusted: with keys set, only if it has a key of its own."""
+        if name in RESERVED_NAMES:  # the name of our own hooks, which are not on a bus
             metrics.count(metrics.BAD_MESSAGES, name, "reserved")
             return False
         if self._keyring is None or self._keyring.knows(name):
@@ -240,50 +240,50 @@ def _find_skipped(asked: Sequence[SchedulerInfo]) -> dict[str, dict[str, Exclusi
 class Absence:
     """The required schedulers that one client has given up.
 
-    The first call after one was last seen waits its whole patience; further calls are denied as soon as
-    they are asked, until a heartbeat or any verdict of it. It is asked all the same.
+    The first call after a scheduler was last seen waits its whole patience. Further calls are denied at once,
+    until a heartbeat or any verdict of it. It is still asked about them.
     """
 
     __slots__ = ("_where", "given_up")
 
     def __init__(self, where: str) -> None:
-        """`where` is the bus, in words, without a password."""
+        """Make the absence; `where` names the bus in words, without a password."""
         self._where = where
         self.given_up: set[str] = set()
-        """Who was waited for in vain."""
+        """Schedulers that were waited for in vain."""
 
     def give_up(self, name: str) -> None:
-        """It was waited for the whole patience, and is not on the roster."""
+        """Give up a scheduler that was waited for with full patience and is not on the roster."""
         self.given_up.add(name)
 
     def mark_alive(self, names: Iterable[str]) -> None:
-        """They gave a sign of life."""
+        """Note a sign of life of these schedulers."""
         if self.given_up:
             self.given_up.difference_update(names)
 
     def anew(self) -> None:
-        """The bus is back, or somebody begins: everyone is waited for once more."""
+        """Wait for every scheduler once more: the bus is back, or a gate begins."""
         self.given_up.clear()
 
     def words(self, name: str, *, gone: bool) -> str:
-        """What to tell of one that is not alive."""
+        """Return the words for a scheduler that is not alive."""
         how = "was there and vanished without leaving" if gone else "is not alive"
         start = f"`toolgate scheduler run {name} …`"
         return f"{name} {how} on {self._where}; start it with {start}"
 
 
 class Failures:
-    """Optional schedulers without which one call after the other had to be decided; each is told of once."""
+    """Optional schedulers that failed on one call after the other. Each is logged once."""
 
     __slots__ = ("_told", "rows")
 
     def __init__(self) -> None:
         self.rows: dict[str, int] = {}
-        """How often each failed in a row, of those who failed lately."""
+        """Number of failures in a row, for each that failed lately."""
         self._told: set[str] = set()
 
     def record_failure(self, name: str, reason: str) -> None:
-        """A call was decided without it."""
+        """Note that a call was decided without this scheduler."""
         if name in self._told or (name not in self.rows and len(self.rows) >= MAX_COUNT):
             return
         self.rows[name] = self.rows.get(name, 0) + 1
@@ -298,6 +298,6 @@ class Failures:
             )
 
     def record_answers(self, names: Iterable[str]) -> None:
-        """They answered in time: what they failed before was not each call."""
+        """Note that these answered in time, so they do not fail on each call."""
         for name in names:
             self.rows.pop(name, None)

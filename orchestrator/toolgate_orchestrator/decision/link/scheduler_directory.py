@@ -1,7 +1,7 @@
-"""Who rules on one bus: schedulers as the roster tells of them, and what their word counts for.
+"""The schedulers on one bus as the roster lists them, and which of their announcements count.
 
-A scheduler of which there is a key is believed only where it signs. What narrows it counts once that start
-of it has answered a question of this process: somebody may have put back an older heartbeat.
+A scheduler that has a key is trusted only if it signs. An announcement that narrows its questions counts
+only once that start has answered a question of this process: an older heartbeat may have been put back.
 """
 
 from collections.abc import Collection, Sequence
@@ -35,31 +35,31 @@ class SchedulerDirectory:
     def __init__(self) -> None:
         self.announced: dict[str, SchedulerInfo] = {}
         self.members: Sequence[Member] = ()
-        """The replicas, as the roster told them last."""
+        """Replicas, as the roster last listed them."""
         self.ever_met = False
-        """Whether any scheduler was ever on the roster."""
+        """True if any scheduler was ever on the roster."""
         self.version = 0
-        """Changes whenever `announced` does, so that audiences can be cached."""
+        """Number that changes whenever `announced` does, so that recipients can be cached."""
         self.of_llm: set[str] = set()
-        """Who ever asked for requests to an LLM: what is required of them is, while they are away."""
+        """Schedulers that ever asked for requests to an LLM. While away, required ones must rule on those."""
         self._spoken = WireVersions()
         self._keyed: set[str] = set()
-        """Who has a key, and signs what it says of itself."""
+        """Schedulers that have a key and sign their announcements."""
         self._starts: dict[str, int] = {}
-        """The newest start of each scheduler that was seen signed."""
+        """Newest start that was seen signed, for each scheduler."""
         self._proven: set[tuple[str, str]] = set()
-        """Schedulers with their starts that have answered a question of this process, signed."""
+        """Schedulers with their starts that have answered a question of this process with a signature."""
         self._told: set[tuple[str, str]] = set()
 
     def trust(self, names: Collection[str]) -> bool:
-        """From now on believe what these say of themselves only where it is signed; True if that is new."""
+        """From now on trust these schedulers' announcements only if signed. Return True if that is new."""
         if self._keyed.issuperset(names):
             return False
         self._keyed.update(names)
         return True
 
     def prove(self, scheduler: str, start: str) -> bool:
-        """A signed verdict names this start: its own word counts; True if that is new."""
+        """Note that a signed verdict names this start, so its announcement counts. Return True if new."""
         if (scheduler, start) in self._proven:
             return False
         if len(self._proven) >= MAX_PROVEN:
@@ -68,15 +68,15 @@ class SchedulerDirectory:
         return True
 
     def update(self, members: Sequence[Member], now: float) -> list[tuple[SchedulerInfo, int]]:
-        """Take what the roster tells.
+        """Take the members of the roster.
 
-        Gives all schedulers, each with the version of the wire that it was spoken to in before; nothing where
-        nothing changed for who asks them.
+        Return all schedulers, each with the version of the wire that it was asked in before. If nothing
+        changed for those who ask them, return an empty list.
         """
         self.members = members
         by_name = select_trusted(members)
         spoken = self._spoken.with_each(
-            # One whose word does not count may read less than the others, but cannot shut them out.
+            # An unsigned replica beside signed ones may lower the version, but not to none.
             [one for one in members if one.signed or not by_name[one.name][0].signed or _reads_any(one)],
             now,
         )
@@ -99,11 +99,11 @@ class SchedulerDirectory:
         return [(one, before[name].version if name in before else 0) for name, one in announced.items()]
 
     def changes_at(self) -> float | None:
-        """When a replica that left, and spoke less than others, counts no longer (by `now`)."""
+        """Return the time when a replica that left, and spoke an older wire, no longer counts (by `now`)."""
         return self._spoken.look_again(self.members)
 
     def _merge_replicas(self, name: str, members: Sequence[Member], version: int) -> SchedulerInfo:
-        """What these replicas say, of those whose word counts."""
+        """Return the announcement of these replicas, from those that count."""
         one = newest(members)
         said = {(each.priority, each.tools, each.shadow) for each in members if not each.gone}
         if len(said) > 1 and self._is_untold("disagreement", name):
@@ -113,12 +113,12 @@ class SchedulerDirectory:
         if one.signed:
             started = max(each.started for each in members)
             self._starts[name] = max(self._starts.get(name, started), started)
-        elif name in self._keyed:  # who knows who said it: it narrows nothing
+        elif name in self._keyed:  # unsigned: anybody may have said it, so it narrows nothing
             tools = add_selector(("*",), one.tools)
             version = version or packing.VERSION
             other = any(each.signs_otherwise for each in members)
             if other and self._is_untold("scheme", name):
-                _log.error(f"a scheduler is not believed: it is {OTHER_SCHEME}", scheduler=name)
+                _log.error(f"a scheduler is not trusted: it is {OTHER_SCHEME}", scheduler=name)
             phases = get_args(Phase) if version > packing.VERSION else ("select", "verify")
             return SchedulerInfo(
                 name, one.priority, tools, False, version, phases, gone=one.gone, signs_otherwise=other
@@ -137,7 +137,7 @@ class SchedulerDirectory:
         )
 
     def _is_untold(self, what: str, name: str) -> bool:
-        """Whether this is to be told of a scheduler for the first time."""
+        """Return whether this has not been logged for a scheduler yet."""
         told = (what, name) in self._told
         self._told.add((what, name))
         return not told

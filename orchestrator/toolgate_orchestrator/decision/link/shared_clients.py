@@ -1,6 +1,6 @@
-"""The clients of this process, each for one event loop, address and namespace, and shared by all its gates.
+"""The bus clients of this process: one for each event loop, address and namespace, shared by all gates.
 
-Reference-counted: the last gate that leaves closes the bus.
+They are reference-counted: the last gate that leaves closes the bus.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ _shared: dict[tuple[int, str, str], GateClient] = {}
 
 
 async def acquire(url: str, namespace: str, keys: Mapping[str, bytes] | None = None) -> GateClient:
-    """The client of this loop for an address and namespace, started; every `acquire` needs a `release`.
+    """Return the started client of this loop for an address and namespace. Each `acquire` needs a `release`.
 
-    With `keys` it believes what is signed from its first look on.
+    With `keys` it checks signatures from its first look at the roster.
     """
     # Late: a gate with in-process schedulers only needs no server library.
     from toolgate_bus.transport.redis.asking.orchestrator import RedisOrchestratorBus
@@ -50,17 +50,17 @@ _leaving: set[asyncio.Task[None]] = set()
 
 def _retrieve_exception(starting: asyncio.Future[None]) -> None:
     if not starting.cancelled():
-        starting.exception()  # whoever still waits is told; if all have given up, nobody need be
+        starting.exception()  # tasks that still wait receive it; if none waits, it is no error
 
 
 async def release(client: GateClient) -> None:
-    """Give a client back; the last one closes it."""
+    """Give a client back. The last user closes it."""
     client.users -= 1
     if client.users == 0:
         for key, other in list(_shared.items()):
             if other is client:
                 del _shared[key]
-        # In a task of its own: who gives up while it closes leaves nothing behind either.
+        # In a task of its own: if the caller is cancelled meanwhile, nothing is left open.
         leaving = client.loop.create_task(_close(client), context=Context())
         _leaving.add(leaving)
         leaving.add_done_callback(_leaving.discard)

@@ -1,11 +1,11 @@
-"""One call of a tool as every door asks about it, its caller, and what the caller can do with a ruling. Pure.
+"""A tool call as every door asks about it, its caller, and what the caller can do with a ruling. Pure.
 
-Every door makes a `Call` with its `Caller`: a guard by the tool that runs while somebody asks for one (some
-frameworks give a sub-agent the session id of its parent), a loop from its session, a sidecar from the
-request. An agent that takes over keeps the agent that handed over in its lineage.
+Every door makes a `Call` with its `Caller`. A guard uses the tool that runs at the moment (some frameworks
+give a sub-agent the session id of its parent), a loop its session, a sidecar the request. An agent that
+takes over keeps the agent that handed over in its lineage.
 
-A program that cannot run another tool, or change arguments, or ask a person, says so (`can`). A scheduler
-that answers with what it cannot do has, in effect, denied the call (`inability`).
+A program that cannot run another tool, change arguments or ask a person says so (`can`). If a scheduler
+answers with something the program cannot do, the call is denied (`inability`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 
 
 Ability = Literal["arguments", "tool", "ask"]
-"""`arguments`: run the call with others. `tool`: run another tool. `ask`: have a person asked."""
+"""Ability of a caller: `arguments` runs the call with others, `tool` another tool, `ask` asks a person."""
 ALL: Final[frozenset[Ability]] = frozenset(get_args(Ability))
 AMBIGUOUS: Final[Mapping[str, Any]] = {"not": {}}
-"""Stands for the schema of a name that two functions of a program bear: nothing may run by it."""
+"""Schema for a name that two functions of a program bear: no call may run by that name."""
 
 
 def check_abilities(can: Collection[str]) -> frozenset[Ability]:
-    """The abilities of these names; raises ConfigError for one that there is not."""
+    """Return the abilities of these names. Raise ConfigError for an unknown name."""
     if type(can) is frozenset and can <= ALL:
         return can
     unknown = sorted(frozenset(can) - ALL)
     if unknown:
-        raise ConfigError(f"can: {', '.join(map(repr, unknown))}: there are {', '.join(sorted(ALL))}")
+        raise ConfigError(f"can: unknown {', '.join(map(repr, unknown))}; use {', '.join(sorted(ALL))}")
     return frozenset(ability for ability in ALL if ability in can)
 
 
 class UnnamedTools(tuple[str, ...]):
-    """One tool, of a caller that did not say which others there are: what is put in its place may be one.
+    """The one known tool of a caller that did not list its tools: any other name counts as available too.
 
-    It is for callers that cannot run another: one that is wanted denies the call then. As one that is not
-    there it would be set aside, and the call would run unchanged.
+    It is for callers that cannot run another tool. A verdict that wants another tool then denies the call.
+    If that tool counted as unavailable, the verdict would be ignored and the call would run unchanged.
     """
 
     __slots__ = ()
@@ -53,31 +53,31 @@ _NO_LABELS: Final[Mapping[str, str]] = {}
 
 
 class Caller(NamedTuple):
-    """Agent and session that make a call; `Guard.at` makes one."""
+    """Agent and session that make a call, and those above them. `Guard.at` returns one."""
 
     session: str = ""
-    """Id of the session: budgets and limits of a session go by it."""
+    """Id of the session. Budgets and limits of a session go by it."""
     agent: str = ""
-    """Name of the agent; empty: the agent of the configuration."""
+    """Name of the agent. Empty: the agent of the configuration."""
     root: str = ""
-    """Id of the session at the root of the tree; empty: found by `parent`, or the session itself."""
+    """Id of the session at the root of the tree. Empty: found by `parent`, or the session itself."""
     parent: str | None = None
     """Id of the session for which this one works."""
     lineage: tuple[str, ...] = ()
-    """Names of the agents from the root down to this one; empty if there is none above."""
+    """Names of the agents from the root down to this one. Empty if there is none above."""
     labels: Mapping[str, str] = _NO_LABELS
-    """Labels beside those of the configuration."""
+    """Labels in addition to those of the configuration."""
     above: tuple[str, ...] = ()
     """Ids of the sessions from the root down to the parent, as far as they are known."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """As `lineage`, at the root too."""
+        """Names of the agents as in `lineage`; at the root, the agent's own name."""
         return self.lineage or (self.agent,)
 
 
 def plain_text(value: Any) -> str:
-    """Return a name or an id as a plain text, whatever a program gave as one."""
+    """Return a name or an id as a plain text, whatever type a program gave."""
     if isinstance(value, str):
         return str.__str__(value)
     return "" if value is None else str(value)
@@ -91,18 +91,18 @@ def to_text(value: Any) -> str:
 
 
 NOBODY: Final = Caller()
-"""A caller of which nothing is known but the configuration."""
+"""Caller of which only the configuration is known."""
 
 
 def at_root(session: str, agent: str, labels: Mapping[str, str] | None = None) -> Caller:
-    """The place of a session that works for nobody."""
+    """Return the caller for a session that works for no other."""
     return Caller(session, agent, session, labels=labels or _NO_LABELS)
 
 
 def below(above: Caller, session: str, agent: str, labels: Mapping[str, str] | None = None) -> Caller:
-    """The place of a session that works for another.
+    """Return the caller for a session that works for another.
 
-    One with the session id of an agent above it is given an id of its own, so that both can be told apart.
+    If it has the session id of an agent above it, it gets an id of its own, so that they can be told apart.
     """
     if session in (above.session, *above.above):
         session = f"{session}/{agent}"
@@ -125,17 +125,17 @@ def under(
     names: Sequence[str] = (),
     labels: Mapping[str, str] | None = None,
 ) -> Caller:
-    """The place of a session whose parent is not here: its id, and what else is known of those above."""
+    """Return the caller for a session whose parent is elsewhere: only its id and these facts are known."""
     root = root or parent
     above = (root,) if root == parent else (root, parent)
     return Caller(session, agent, root, parent, (*names, agent) if names else (), labels or _NO_LABELS, above)
 
 
 def hand_over(at: Caller, to: str, *, lineage: bool = True) -> Caller:
-    """The place of the agent that takes over in this session.
+    """Return the caller for the agent that takes over in this session.
 
-    What those may not do who handed over, it may not either; without `lineage` it counts as who was here
-    first.
+    What is denied to the agents that handed over is denied to it too. Without `lineage` it counts as the
+    agent that was here first.
     """
     names = at.names
     before = tuple(name for name in names if name != to) if lineage else names[:-1]
@@ -143,7 +143,7 @@ def hand_over(at: Caller, to: str, *, lineage: bool = True) -> Caller:
 
 
 def find_agent(names: Sequence[str], agent: str) -> tuple[str, ...] | None:
-    """The lineage of an agent that work was handed to, or that handed it over; None where it is neither."""
+    """Return the lineage of an agent that took over or handed over work, or None if it did neither."""
     if agent not in names:
         return None
     found = tuple(names[: len(names) - tuple(reversed(names)).index(agent)])
@@ -151,38 +151,43 @@ def find_agent(names: Sequence[str], agent: str) -> tuple[str, ...] | None:
 
 
 class Call(NamedTuple):
-    """May this tool run, with these arguments?"""
+    """One tool call that a program asks about.
+
+    `Guard.rule`, `Guard.run` and `Gate.decide` take it. Only `tool` is needed; other fields have defaults. An
+    unknown name in `can` raises ConfigError there.
+    """
 
     tool: str
+    """Name of the tool."""
     arguments: Mapping[str, Any] = {}
+    """Arguments of the call, by name."""
     tools: Sequence[str] | Mapping[str, Mapping[str, Any] | None] = ()
     """Tools that exist: their names, or JSON Schemas by name, which check a replacement. Empty, for a guard:
-    this tool alone.
-    """
+    this tool alone."""
     at: Caller | None = None
-    """Agent and session that call (`Guard.at`); None: for a guard, the agent whose turn this is."""
+    """Agent and session that call (`Guard.at`). None, for a guard: the agent whose turn this is."""
     id: str = ""
     """Id of the call, as the LLM gave it."""
     group: str = ""
-    """Id that all calls of one response share."""
+    """Id that all calls of one response of the LLM share."""
     iteration: int = 0
-    """Number of the request to the LLM, within its turn, that made the call; from 1."""
+    """Number of the LLM request within its turn that made the call, from 1."""
     can: Collection[str] = ALL
     """Answers that the caller can follow: `arguments`, `tool`, `ask`. Any other answer denies the call."""
     answer: "PersonAnswer | None" = None
-    """Answer to a question that was deferred: its decision goes on."""
+    """Answer to a deferred question. It resumes that decision."""
     available_agents: Sequence[str] | None = None
-    """Agents to which the call may hand work, if it is one that does; an answer may name another of them."""
+    """Agents to which the call may hand work, if it hands over any. An answer may name another of them."""
     agent_target: str | None = None
-    """Agent to which it hands work. None: the one that its argument `agent` or `agent_name` names."""
+    """Agent to which the call hands work. None: the agent that its argument `agent` or `agent_name` names."""
     trace: Mapping[str, str] = {}
-    """Trace context that it belongs to (`traceparent`, `tracestate`); empty: the current span."""
+    """Trace context of the call (`traceparent`, `tracestate`). Empty: the current span."""
     request: str = ""
-    """Words in which the user asked; redacted, and told only to schedulers that ask for them."""
+    """Words in which the user asked. They are redacted, and only schedulers that ask for them see them."""
     is_request: bool = False
     """True for a request to an LLM, which alone may have the name `llm:request`."""
 
     @property
     def is_reserved(self) -> bool:
-        """Whether no tool may have this name."""
+        """True if no tool may have this name."""
         return is_reserved_tool(self.tool) and not (self.is_request and self.tool == LLM_REQUEST)

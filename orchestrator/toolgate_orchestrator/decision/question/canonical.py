@@ -1,7 +1,7 @@
-"""A value as bytes, of which a placeholder's token is the digest: equal ones for equal values.
+"""A value as bytes, whose digest is a placeholder's token: equal values give equal bytes.
 
-Equal is what `same_json` calls so. What JSON has not is told from others by its identity, but bytes by what
-they hold. Nobody reads a value back.
+`same_json` defines equality. Objects that are not JSON are told apart by identity, but bytes by content. The
+bytes are never turned back into a value.
 """
 
 import hashlib
@@ -16,16 +16,16 @@ from toolgate_bus.protocol import packing
 from toolgate_orchestrator.decision.question.plain_values import to_plain
 
 _MAX_COUNT: Final = 4_000
-"""Values that are written one by one; of more only those are equal that are packed alike."""
+"""Number of values that are written one by one. Any further values are packed together."""
 _STRINGS: Final = frozenset((str,))
 _BYTES: Final = (bytes, bytearray, memoryview)
 _new_number: Final = itertools.count(1).__next__
 _numbered: dict[int, tuple["weakref.ref[Any]", int]] = {}
-"""By its identity, the number of each object that was met and still lives."""
+"""Number of each object that was met and still lives, by its identity."""
 
 
 def canonicalize(value: Any) -> bytes:
-    """A value as bytes that tell it from others; never raises."""
+    """Return a value as bytes that tell it from others; never raises."""
     parts: list[bytes] = []
     todo, left = [value], _MAX_COUNT
     while todo:
@@ -38,9 +38,9 @@ def canonicalize(value: Any) -> bytes:
 
 
 def call_key(*whose: str, arguments: Any) -> str:
-    """Return by what a call is known again: whose it is (session, thread, tool, id), and its arguments.
+    """Return a key that recognizes a call by its owner (session, thread, tool, id) and its arguments.
 
-    Ids of calls come from others, who may give one twice: none of them is enough.
+    Ids of calls come from other programs, which may give one twice, so an id alone is not enough.
     """
     return hashlib.sha256(canonicalize([whose, to_plain(arguments)])).hexdigest()
 
@@ -74,7 +74,7 @@ def _key(pair: tuple[str, Any]) -> str:
 
 
 def _pack(value: Any) -> bytes:
-    """What is wide, as the wire has it; what the wire has not is like nothing else."""
+    """Return a value packed as on the wire. A value that cannot be packed equals no other."""
     try:
         packed = packing.pack(value)
     except CodecError:
@@ -83,12 +83,12 @@ def _pack(value: Any) -> bytes:
 
 
 def _name(value: Any) -> bytes:
-    """A number that this object has as long as it lives, and no other."""
+    """Return a number that only this object has, as long as it lives."""
     known = _numbered.get(id(value))
-    if known is not None:  # alive: who dies is forgotten before another can stand there
+    if known is not None:  # a dead object is forgotten before another takes its id
         return b"o%d:" % known[1]
     number, place = _new_number(), id(value)
-    with suppress(TypeError):  # what cannot be looked after is like nothing else, itself included
+    with suppress(TypeError):  # without a weak reference, it equals nothing, not even itself
         _numbered[place] = weakref.ref(value, lambda ref: _forget(place, ref)), number
     return b"o%d:" % number
 

@@ -1,6 +1,6 @@
-"""The denial that a verdict comes to for a caller who cannot do what it wants. Pure.
+"""The denial that a verdict becomes if the caller cannot do what it wants. Pure.
 
-It says who wanted what. The verdict is not set aside, so that the LLM's own call does not run in its place.
+It names the scheduler and its wish. The verdict is not ignored, as the LLM's own call would then run.
 """
 
 from collections.abc import Collection
@@ -17,7 +17,7 @@ _MAX_PROMPT: Final = 200
 
 
 def find_missing(can: Collection[Ability], call: ProposedCall, final: ProposedCall) -> list[Ability]:
-    """What a caller would have to be able to do, and is not, to run the final call instead of its own."""
+    """Return the abilities that a caller lacks to run the final call instead of its own."""
     needed: list[Ability] = []
     if final.tool != call.tool:
         needed.append("tool")
@@ -28,7 +28,7 @@ def find_missing(can: Collection[Ability], call: ProposedCall, final: ProposedCa
 
 
 def deny_change(scheduler: str, modify: Modify, tool: str, missing: Collection[Ability]) -> Deny | None:
-    """The denial that a modify comes to for who cannot do all of it; None where nothing is missing."""
+    """Return the denial that a modify becomes if abilities are missing; None if none are."""
     if not missing:
         return None
     if modify.tool != tool:
@@ -41,9 +41,9 @@ def deny_change(scheduler: str, modify: Modify, tool: str, missing: Collection[A
 
 
 def deny_ask(scheduler: str, asked: AskUser) -> Deny:
-    """The denial that a wish to have a person asked comes to, where nobody can be."""
+    """Return the denial that `ask_user` becomes where no person can be asked."""
     wanted = f"{scheduler} wanted a person asked about it (“{shorten(asked.prompt, _MAX_PROMPT)}”)"
-    return _deny(f"{wanted}, and from here nobody can be", asked)
+    return _deny(f"{wanted}, but nobody can be asked here", asked)
 
 
 def _deny(words: str, said: Modify | AskUser) -> Deny:

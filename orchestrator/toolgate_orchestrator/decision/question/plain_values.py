@@ -1,4 +1,4 @@
-"""Arguments as JSON, for the ruling alone: the one plain form of what Python has and JSON has not. Pure.
+"""Arguments as JSON, for the ruling alone: the one plain form of Python values that JSON lacks. Pure.
 
     path, UUID, date, time, network address, URL    text
     Decimal                                         number where it is whole and fits; else text
@@ -7,11 +7,11 @@
     dataclass, pydantic model, NamedTuple, Mapping  map; a model's field with an alias stands under both names
     subclass of text or number                      the plain one, whatever it says of itself
 
-Everything else has no plain form: it stays the object that it is, and travels as a placeholder that tells no
-type. So does a value that reads in two ways, one that raises, and one that is too deep or too large.
+Any other value has no plain form. It stays the object that it is, and travels as a placeholder that does not
+tell its type. So does a value that reads in two ways, one that raises, and one that is too deep or too large.
 
-The tool is given its own objects. Maps, lists, tuples and sets are copied before they are ruled on; what else
-can change is read once more at the end (`changed`).
+The tool is given its own objects. Maps, lists, tuples and sets are copied before they are ruled on. Other
+objects that can change are read again at the end (`changed`).
 """
 
 import dataclasses
@@ -31,16 +31,16 @@ from toolgate_bus.protocol.json_values import same_json
 
 MIN_INTEGER: Final = -(2**63)
 MAX_INTEGER: Final = 2**64 - 1
-"""Numbers beyond these travel as placeholders: msgpack has no room for them."""
+"""Range of integers that travel. Others travel as placeholders, as msgpack cannot hold them."""
 _SCALARS: Final = frozenset((str, int, float, bool, type(None)))
 _STRINGS: Final = frozenset((str,))
 _COPIED: Final = frozenset((dict, list, set))
 _FIXED: Final = _SCALARS | {frozenset, bytes}
 _MAX_DEPTH: Final = 64
-"""Beyond what can travel."""
+"""Levels that are read; deeper values cannot travel."""
 _MAX_VALUES: Final = 200_000
 _MAX_DIGITS: Final = 4_000
-"""Of a Decimal: Python reads no longer integers."""
+"""Longest Decimal, in digits: Python reads no longer integers."""
 _ADDRESSES: Final = (
     ipaddress.IPv4Address,
     ipaddress.IPv6Address,
@@ -52,14 +52,14 @@ _ADDRESSES: Final = (
 
 
 class _NoPlainForm(Exception):  # noqa: N818 - it says what was found
-    """A value cannot be told as JSON."""
+    """A value has no form in JSON."""
 
 
 # ---------------------------------------------------------------------- copies
 
 
 def copy_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The same arguments in containers that nobody else has; other objects are the same ones."""
+    """Return the arguments in containers that nobody else holds. Other objects stay the same ones."""
     own = dict(arguments)  # in one step: another thread may be writing
     if not _SCALARS.issuperset(map(type, own.values())):
         _copy_within(own)
@@ -67,7 +67,7 @@ def copy_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _copy_within(own: dict[str, Any]) -> None:
-    """Put copies in the place of the containers in this one."""
+    """Replace the containers inside this one by copies."""
     level: list[Any] = [own]
     depth, left = _MAX_DEPTH, _MAX_VALUES
     while level and depth and left > 0:
@@ -94,7 +94,7 @@ def _copy_within(own: dict[str, Any]) -> None:
 
 
 def _copy_rest(todo: list[Any]) -> None:
-    """The same of what is too deep or too large to travel: each container once, as it may hold itself."""
+    """Copy what is too deep or too large to travel: each container once, as it may hold itself."""
     done: dict[int, tuple[Any, Any]] = {}
     while todo:
         node = todo.pop()
@@ -103,7 +103,7 @@ def _copy_rest(todo: list[Any]) -> None:
 
 
 def _copy_child(child: Any, done: dict[int, tuple[Any, Any]], todo: list[Any]) -> Any:
-    """A copy, the containers of which `todo` is told of; `done` has those that were copied, by their ids."""
+    """Return a copy. `todo` receives its containers; `done` has the copies made so far, by id."""
     kind = type(child)
     if kind is tuple:  # it cannot be filled later
         return tuple([_copy_child(one, done, todo) for one in child])
@@ -121,17 +121,17 @@ def _copy_child(child: Any, done: dict[int, tuple[Any, Any]], todo: list[Any]) -
 
 
 def to_plain(value: Any) -> Any:
-    """The plain form of a value: the value itself, where there is nothing to change in it."""
+    """Return the plain form of a value, or the value itself if it is plain already."""
     return _Reading().read(value, 0)
 
 
 def changed(plain: Any, value: Any) -> bool:
-    """Whether a value reads otherwise than it did when it was ruled on."""
+    """Return whether a value reads otherwise than it did when it was ruled on."""
     return not same_json(plain, to_plain(value))
 
 
 def put_back(new: Any, plain: Any, own: Any) -> Any:
-    """What was made of a plain form, with the own objects where it is as it was."""
+    """Return a changed plain form, with the caller's own objects where nothing was changed."""
     if new is plain or same_json(new, plain):
         return own
     if type(new) is dict and type(plain) is dict and isinstance(own, dict):
@@ -146,7 +146,7 @@ def put_back(new: Any, plain: Any, own: Any) -> Any:
 
 
 class _Reading:
-    """One reading of one value: how much of it may still be looked at."""
+    """One reading of one value. It counts how many values it may still read."""
 
     __slots__ = ("_left",)
 
@@ -242,7 +242,7 @@ class _Reading:
     def _read_enum(self, value: Any, kind: type, depth: int) -> Any:
         told = self.read(object.__getattribute__(value, "_value_"), depth + 1)
         own = _scalar(value, kind)
-        if own is not value and not same_json(own, told):  # a text that is one thing, and says another
+        if own is not value and not same_json(own, told):  # its own text differs from its value
             raise _NoPlainForm
         return told
 
@@ -283,7 +283,7 @@ class _Reading:
 
 
 def _scalar(value: Any, kind: type) -> Any:
-    """What JSON says in one text or number; the value itself where it is nothing like that."""
+    """Return the text or number that stands for a value in JSON, or the value itself if there is none."""
     if issubclass(kind, str):
         return str.__str__(value)
     if issubclass(kind, int):
@@ -306,7 +306,7 @@ def _scalar(value: Any, kind: type) -> Any:
 
 
 def _decimal(value: Decimal) -> int | str:
-    """A Decimal exactly: without the zeros that say nothing."""
+    """Return a Decimal exactly, without zeros that carry no information."""
     if not value.is_finite():
         return str(value)
     sign, digits, exponent = value.as_tuple()
@@ -325,7 +325,7 @@ def _decimal(value: Decimal) -> int | str:
 
 
 def _name(key: Any) -> str:
-    """A key as JSON has it."""
+    """Return a key as JSON has it."""
     if type(key) is str:
         return key
     if type(key) is int:
@@ -334,14 +334,14 @@ def _name(key: Any) -> str:
 
 
 def _agree(members: list[Any], value: Any) -> None:
-    """Raises _NoPlainForm where a list gives other members than it holds."""
+    """Raise _NoPlainForm if a list yields other members than it holds."""
     given = list(islice(iter(value), len(members) + 1))
     if len(given) != len(members) or not all(map(_is, given, members)):
         raise _NoPlainForm
 
 
 def _require(agrees: bool) -> None:
-    """Raises _NoPlainForm for a value that reads in two ways."""
+    """Raise _NoPlainForm for a value that reads in two ways."""
     if not agrees:
         raise _NoPlainForm
 

@@ -1,8 +1,8 @@
-"""The question about a call: made of what a caller gives, and written so that who is asked can read it.
+"""The question about a call: made of what a caller gives, and written so that every scheduler can read it.
 
-Sessions, labels and ids come from an app, and often from its users: texts are texts, numbers are whole. A
-question that no scheduler could read is asked in vain: optional schedulers would be passed over for it, by
-this call and by those after it.
+Sessions, labels and ids come from an app, and often from its users. So fields are turned into true texts and
+whole numbers. A question that no scheduler can read would be asked in vain, and optional schedulers would be
+ignored because of it, for this call and those after it.
 """
 
 import os
@@ -28,27 +28,27 @@ from toolgate_orchestrator.decision.question.redact import RedactedArguments, Re
 from toolgate_orchestrator.decision.question.user_request import bound_request
 from toolgate_orchestrator.decision.question.validation import Tools
 
-TOO_DEEP: Final = f"it is made more than {MAX_LINEAGE} agents deep, and not all of them can be told"
+TOO_DEEP: Final = f"the caller is more than {MAX_LINEAGE} agents deep, and a question cannot name all of them"
 _TEXTS: Final = frozenset((str,))
 _CUT: Final = frozenset(("tool_input", "request"))
-"""Fields that are made to fit, whatever they hold."""
+"""Fields that are cut to fit, whatever they hold."""
 _UNREAD: Final = "⟦unreadable⟧"
 MAX_INTEGER: Final = 2**63 - 1
 _MAX_LEVELS: Final = 64
-"""Levels of arguments in which defaults are looked for: more cannot travel."""
+"""Levels of arguments in which defaults are filled in. Deeper ones cannot travel."""
 _MAX_DEPTH: Final = 8
 """Levels of defaults within defaults."""
 _MAX_PARTS: Final = 64
-"""Schemas that hold for one value."""
+"""Number of schemas that may hold for one value."""
 _BESIDE: Final = ("$ref", "allOf", "anyOf", "oneOf")
 _WITHIN: Final = frozenset(("properties", "items", "additionalProperties", *_BESIDE))
 _NOTHING: Final[Mapping[str, Any]] = {}
 _MAX_SHOWN: Final = 256
-"""Characters of a text, and entries of a collection, that the record keeps of what nobody could read."""
+"""Characters of a text, and entries of a collection, that are recorded of an unreadable question."""
 
 
 class UnreadableQuestion(Exception):  # noqa: N818 - it says what was found
-    """No scheduler could read the question about a call; the message says why."""
+    """No scheduler could read the question about a call. The message says why."""
 
 
 # ---------------------------------------------------------------------- what a caller gives
@@ -100,7 +100,7 @@ def make_question(call: Call, config: ToolgateConfig, ttl_ms: int, root: str) ->
 
 
 def arguments_of(tool_input: Any) -> dict[str, Any]:
-    """Arguments as a map of their own; what is none travels as a placeholder for all that there might be."""
+    """Return arguments as a map of its own. If they are no map, a placeholder stands for all of them."""
     if tool_input is None:
         return {}
     try:
@@ -110,14 +110,14 @@ def arguments_of(tool_input: Any) -> dict[str, Any]:
 
 
 def name_of(tool_name: Any) -> str:
-    """A tool's name, which an LLM wrote: it fits the wire, whatever it is."""
+    """Return a tool's name, as an LLM wrote it, in a form that fits the wire."""
     if not isinstance(tool_name, str):
         return _UNREAD
     return packing.make_readable(str.__str__(tool_name))[:MAX_NAME]
 
 
 def names_of(names: Iterable[Any]) -> list[str]:
-    """As many names as a question can hold, each as a text."""
+    """Return as many names as a question can hold, each as a text."""
     found = list(names)
     if len(found) > packing.MAX_ENTRIES:
         found = found[: packing.MAX_ENTRIES]
@@ -125,18 +125,18 @@ def names_of(names: Iterable[Any]) -> list[str]:
 
 
 def is_plain(labels: Mapping[Any, Any], lineage: Iterable[Any]) -> bool:
-    """Whether these are texts, and nothing that passes for one."""
+    """Return whether all labels and names are true texts, not instances of a subclass."""
     plain = _TEXTS.issuperset
     return plain(map(type, labels)) and plain(map(type, labels.values())) and plain(map(type, lineage))
 
 
 def to_number(value: Any) -> int:
-    """A whole number as it travels; 0 for what is none."""
+    """Return a whole number that can travel; 0 for any other value."""
     return value if type(value) is int and abs(value) <= MAX_INTEGER else 0
 
 
 def make_plain(question: ToolQuestion) -> ToolQuestion:
-    """The same question, each field of its type: what should be a text and is none is told as its text."""
+    """Return the question with each field of its true type; other values are turned into text."""
     return question._replace(
         agent=plain_text(question.agent),
         labels={plain_text(name): plain_text(value) for name, value in question.labels.items()},
@@ -156,7 +156,7 @@ def make_plain(question: ToolQuestion) -> ToolQuestion:
 ID_BYTES: Final = 16
 _FETCH: Final = 256 * ID_BYTES
 _pool: list[bytes] = []
-"""Random ids, fetched from the system many at a time."""
+"""Random ids. Many at a time are fetched from the system."""
 
 
 def _draw_id() -> bytes:
@@ -180,11 +180,11 @@ if hasattr(os, "register_at_fork"):
 def write_question(
     question: ToolQuestion, redactor: Redactor, before: RedactedArguments | None = None
 ) -> tuple[bytes, RedactedArguments | None]:
-    """The body of a question, and its arguments as they travel in it; None where nothing was kept back.
+    """Return a question's body, and its arguments as they travel in it; None if nothing was held back.
 
     `before` is what left of the call that this one replaces. Raises UnreadableQuestion for fields that no
     scheduler could read. Most arguments need no second look: nothing is configured, they can be packed, and
-    the whole is too small for anything in it to be too long or too many.
+    the whole is too small to hold anything too long or too many.
     """
     arguments = question.tool_input
     if not redactor.configured:
@@ -198,7 +198,7 @@ def write_question(
     truncated = out.truncated or question.truncated
     try:
         body = codec.question_body(question, out.value, truncated=truncated)
-    except CodecError:  # not the arguments: a name, an id or a label that no wire can carry
+    except CodecError:  # not the arguments: a name, an id or a label that cannot be encoded
         question = _make_readable(question)
         body = codec.question_body(question, out.value, truncated=truncated)
     if len(body) > packing.MAX_QUESTION:  # the names of the tools, most likely
@@ -206,14 +206,14 @@ def write_question(
         body = codec.question_body(question, out.value, truncated=True)
     _check(question)
     if len(body) > packing.MAX_QUESTION:
-        raise UnreadableQuestion(f"it would be {len(body)} bytes, and {packing.MAX_QUESTION} can be read")
+        raise UnreadableQuestion(f"it has {len(body)} bytes, and at most {packing.MAX_QUESTION} can be read")
     return body, out
 
 
 def fill_defaults(tools: Tools, question: ToolQuestion) -> dict[str, Any]:
-    """Return the arguments with what the tool takes, by its schema, for those that are left out.
+    """Return the arguments, with the schema's defaults for those that are left out.
 
-    The same object, where none is; a default of null counts as none.
+    This is the same object if none is left out. A default of null counts as none.
     """
     schema = tools.get(question.tool_name) if isinstance(tools, Mapping) else None
     given = question.tool_input
@@ -258,7 +258,7 @@ def _default_of(schema: Mapping[str, Any], root: Any) -> Any:
 
 
 def _parts_of(schema: Mapping[str, Any], root: Any) -> Sequence[Mapping[str, Any]]:
-    """Return a schema and all that holds with it: what it refers to, and the one form that is not null."""
+    """Return a schema and those that hold with it: its references, and its one form that is not null."""
     if schema.keys().isdisjoint(_BESIDE):
         return (schema,)
     found = [schema]
@@ -276,7 +276,7 @@ def _parts_of(schema: Mapping[str, Any], root: Any) -> Sequence[Mapping[str, Any
 
 
 def _find_part(root: Any, pointer: Any) -> Mapping[str, Any] | None:
-    """Return what a reference within the schema means; None for any other."""
+    """Return the schema that a reference within this one names; None for any other reference."""
     if not isinstance(pointer, str) or not pointer.startswith("#"):
         return None
     found = root
@@ -286,7 +286,7 @@ def _find_part(root: Any, pointer: Any) -> Mapping[str, Any] | None:
 
 
 def clip(question: ToolQuestion) -> ToolQuestion:
-    """The same question, its fields so short that the record can hold them."""
+    """Return the question with its fields cut short enough for the record."""
     return _with_each(question, _shorten)
 
 
@@ -295,7 +295,7 @@ def _make_readable(question: ToolQuestion) -> ToolQuestion:
 
 
 def _with_each(question: ToolQuestion, make: Callable[[Any], Any]) -> ToolQuestion:
-    """A question with each field but the arguments made anew."""
+    """Return a question with `make` applied to each field but the arguments."""
     fields = question._asdict()
     made = {name: value if name == "tool_input" else make(value) for name, value in fields.items()}
     return question._replace(**made)

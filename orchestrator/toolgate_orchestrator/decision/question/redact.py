@@ -1,13 +1,12 @@
-"""What leaves the process, and what comes back: placeholders for secrets and over-long values.
+"""Placeholders for secrets and over-long values: what leaves the process, and what comes back.
 
-`Redactor.redact_arguments` gives the arguments as they may travel and remember what stands for what;
-`restore` puts the originals back into a modify that kept the placeholders. A placeholder is a whole
-string; its token is a digest of what it hides by a key of this process, so that equal values have equal
-ones and nobody who did not receive one can name it. A text that has our mark in it never leaves as it
-is. What was secret once stays secret in a replacement of the call, under whatever name a scheduler or a
-hook put it. Nothing is dropped for its size: what does not fit travels as a placeholder, and the question is
-`truncated`. Arguments that no rule can read have a `fault`: the gate denies them. What is written of it is
-`question`'s affair.
+`Redactor.redact_arguments` returns the arguments as they may travel, with the value of each placeholder.
+`restore` puts the originals back into a modify that kept the placeholders. A placeholder is a whole string.
+Its token is a digest of the hidden value by a key of this process. So equal values have equal placeholders,
+and nobody who did not receive one can name it. A text that holds our mark never leaves as it is. A secret
+stays secret in a replacement of the call, under whatever name a scheduler or a hook put it. Nothing is
+dropped for its size: what does not fit travels as a placeholder, and the question is `truncated`. Arguments
+that no rule can read have a `fault`, and the gate denies them. `question` writes the result.
 """
 
 import secrets
@@ -35,7 +34,7 @@ from toolgate_orchestrator.decision.question.scanning import Scanner, TextScan, 
 
 _MARK_BYTES: Final = MARK.encode()
 _KEY: Final = secrets.token_bytes(32)
-"""Of the placeholders of this process."""
+"""Key of the placeholders of this process."""
 _DEPTH: Final = packing.MAX_DEPTH - 4
 TOO_DEEP: Final = f"its arguments are nested more than {_DEPTH} levels deep"
 HALF: Final = (
@@ -45,35 +44,35 @@ HALF: Final = (
 _FEW_BYTES: Final = packing.MAX_NODES // 2
 _WHOLE_BYTES: Final = WHOLE.encode()
 _BRACKET: Final = _MARK_BYTES[0]
-"""With which both begin: one byte is found much faster than several."""
+"""Byte that both begin with. One byte is found much faster than several."""
 _CONTAINERS: Final = frozenset((dict, list))
 _SCALARS: Final = frozenset((str, int, float, bool, type(None)))
 _STRINGS: Final = frozenset((str,))
 _MAX_SIGNED: Final = 2**63 - 1
 _WIDE: Final = 0xCF
-"""With which msgpack begins a number that may be larger."""
+"""Byte that begins a number in msgpack which may be larger."""
 _REDACTED: Final = f"{MARK}redacted:"
 _HIDDEN: Final = "⟦redacted⟧"
 _SHORT: Final = 4
-"""A secret of fewer characters is looked for as a whole value only: it would be found in anything."""
+"""Secrets with fewer characters are only found as whole values: short ones would be found in any text."""
 _MAX_VALUES: Final = 200_000
 _ROOM: Final = packing.MAX_QUESTION // 2
-"""Bytes of arguments; the rest of a question has the other half."""
+"""Bytes for arguments. The rest of a question has the other half."""
 
 _MAX_SECRETS: Final = 256
-"""Texts hidden in one call that are looked for elsewhere; where there are more, everything is hidden."""
+"""Most hidden texts of a call that are searched for elsewhere. If there are more, all texts are hidden."""
 _MAX_TOOLS: Final = 1024
 _MAX_PLACEHOLDERS: Final = 1_000
-"""Where there would be more in one question, one stands for everything."""
+"""Most placeholders in one question. If there would be more, one stands for all arguments."""
 
 _MAX_TRAVELLING: Final = packing.MAX_NODES - 100
-"""Values in arguments that travel."""
+"""Most values in arguments that travel."""
 _MAX_READ: Final = 2 * _ROOM
-"""Characters of texts in which secret fields are looked for; further ones would hardly travel anyway."""
+"""Characters of texts in which secret fields are searched. Longer arguments would hardly travel anyway."""
 
 
 class _TooMany(Exception):  # noqa: N818 - it says what was found
-    """More placeholders than one question may have."""
+    """There are more placeholders than one question may have."""
 
 
 class BadPlaceholder(Exception):  # noqa: N818 - it says what was found
@@ -88,23 +87,23 @@ class RedactedArguments:
     placeholders: dict[str, Any] = field(default_factory=dict)
     truncated: bool = False
     fault: str = ""
-    """Reason why no rule can read them; empty if rules can."""
+    """Reason why no rule can read the arguments; empty if rules can."""
     known: tuple[str, ...] = ()
     """Secrets that are hidden wherever they stand: those of the call that this one replaces."""
     wary: bool = False
-    """Whether there are too many secrets to look for each: every text is hidden."""
+    """True if there are too many secrets to search for each: every text is hidden."""
     max_chars: int = MAX_CHARS
     plain: dict[str, Any] | None = None
-    """All of them as JSON, where that is another form than they have; not to leave."""
+    """All arguments as JSON, if that differs from their own form. It does not leave the process."""
     read: int = 0
-    """Characters of texts in which secret fields were looked for."""
+    """Characters of texts in which secret fields were searched."""
     look: TextScan | None = None
-    """With which patterns are looked for."""
+    """Scan for the configured patterns."""
     _secrets: tuple[str, ...] | None = None
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The texts and numbers that were redacted, and stand nowhere in clear; the longest first."""
+        """Texts and numbers that were redacted and stand nowhere in clear, longest first."""
         if self._secrets is None:
             self._secrets = self._find_secrets()
         return self._secrets
@@ -118,7 +117,7 @@ class RedactedArguments:
 
     @property
     def uncertain(self) -> bool:
-        """Whether more was redacted than can be looked for."""
+        """True if more was redacted than can be searched for."""
         return self.wary or len(self.secrets) > _MAX_SECRETS
 
 
@@ -131,18 +130,18 @@ class Redactor:
         by_tool = config.max_chars
         self._max_chars: int | None = by_tool if isinstance(by_tool, int) else None
         self._harmless = None if self._max_chars is None else min(self._max_chars, _FEW_BYTES)
-        """No string in so many bytes can be too long, and no node one too many; None: see the tool."""
+        """Bytes in which no string can be too long and no node one too many. None: it depends on the tool."""
         self._by_tool = {} if isinstance(by_tool, int) else by_tool
         self._of_tools: dict[str, int] = {}
         self.configured = bool(self._fields or self._scanner)
-        """Whether anything is secret."""
+        """True if fields or patterns to hide are configured."""
 
     def redact_arguments(
         self, tool_input: Mapping[str, Any], before: RedactedArguments | None = None, tool: str = ""
     ) -> RedactedArguments:
-        """The arguments of this tool as they may leave, in plain form; the original is not changed.
+        """Return the arguments of this tool as they may leave, in plain form. The original is not changed.
 
-        `before` is what left of the call that this one replaces: its secrets are secrets here, too.
+        `before` is what left of the call that this one replaces: its secrets are secret here too.
         """
         if not self.configured and not (before is not None and before.placeholders):
             with suppress(CodecError):
@@ -151,13 +150,13 @@ class Redactor:
         plain = to_plain(tool_input)
         if plain is tool_input:
             return self._redact(plain, before, tool)
-        plain = copy_arguments(plain)  # what is ruled on stays as it is, whoever changes a list in an object
+        plain = copy_arguments(plain)  # a copy, which later changes of the caller do not reach
         out = self._redact(plain, before, tool)
         out.plain = plain
         return out
 
     def redact_fact(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Fields of a fact as they may leave: what is no JSON in them is hidden."""
+        """Return the fields of a fact as they may leave. Values that are not JSON are hidden."""
         return self._redact(fields, None, "").value
 
     def _redact(
@@ -182,7 +181,7 @@ class Redactor:
         return out
 
     def max_chars(self, tool: str) -> int:
-        """How long a text may be in the arguments of a tool."""
+        """Return the longest text that the arguments of a tool may hold, in characters."""
         if self._max_chars is not None:
             return self._max_chars
         most = self._of_tools.get(tool)
@@ -194,7 +193,7 @@ class Redactor:
         return most
 
     def is_harmless(self, tool: str, arguments: Mapping[str, Any], body: bytes) -> bool:
-        """Whether arguments may leave as they are, packed in this body; where nothing is configured."""
+        """Return whether arguments, packed in this body, may leave as they are if nothing is configured."""
         harmless = self._harmless
         if harmless is None:
             harmless = min(self.max_chars(tool), _FEW_BYTES)
@@ -205,7 +204,7 @@ class Redactor:
         )
 
     def text(self, text: str | None, out: RedactedArguments | None) -> str | None:
-        """A free text (a reason) for the record: without patterns and without redacted values."""
+        """Return a free text (a reason) for the record, without matches of patterns and redacted values."""
         if text is None or not (self._scanner or (out is not None and out.placeholders)):
             return text
         if out is None:
@@ -218,7 +217,7 @@ class Redactor:
         return self.hide(text)
 
     def hide(self, text: str) -> str:
-        """A text of which nothing else is known, without what matches a pattern."""
+        """Return a text without its matches of patterns."""
         return self._scanner.hide_matches(text, _HIDDEN)
 
     def _value(self, key: str, value: Any, out: RedactedArguments, depth: int) -> Any:
@@ -248,7 +247,7 @@ class Redactor:
         return {key: self._value(key, child, out, depth + 1) for key, child in value.items()}
 
     def _container_trouble(self, value: Any, depth: int, out: RedactedArguments) -> Kind | None:
-        """Why a container must travel as a placeholder: its depth, its width, or one of its keys."""
+        """Return why a container must travel as a placeholder: its depth, its width, or one of its keys."""
         if depth > _DEPTH or len(value) > packing.MAX_ENTRIES:
             return "truncated"
         if isinstance(value, list):
@@ -262,7 +261,7 @@ class Redactor:
 
     def _scalar_trouble(self, value: Any, kind: type, out: RedactedArguments) -> Kind | None:
         if kind is str:
-            if len(value) > out.max_chars:  # not looked at: no part of it leaves
+            if len(value) > out.max_chars:  # not searched, as no part of it leaves
                 return "truncated"
             if self._matches(value, out):
                 return "redacted"
@@ -293,21 +292,21 @@ class Redactor:
             original = _reveal(out.value[key], out.placeholders)
             out.value[key] = _hide(original, "truncated", out)
             size, count = size - bytes_ + packing.size(out.value[key]), count - nodes + 1
-            # Looked at as a whole only where that may be the end: else it would be packed for each argument.
+            # Pack the whole only if that may be the end; else it would be packed for each argument.
             if size <= _ROOM and count <= _MAX_TRAVELLING and packing.fits(out.value, _ROOM):
                 return
         whole = {key: _reveal(value, out.placeholders) for key, value in out.value.items()}
         out.value = {WHOLE: _hide(whole, "truncated", out)}
 
     def leaves_as_is(self, fields: Mapping[str, Any], body: bytes) -> bool:
-        """Return whether a fact's fields, packed in `body`, need no second look, as arguments may need one.
+        """Return whether a fact's fields, packed in `body`, may leave as they are, without a second look.
 
-        A number of 64 bits may be too large to travel: it gets its second look.
+        A number of 64 bits may be too large to travel, so it gets a second look.
         """
         return (
             not self.configured
             and len(body) <= min(self.max_chars(""), _FEW_BYTES)
-            # Either byte may stand in a time as well, and then does so for a quarter of an hour.
+            # A time may hold either byte too, for a quarter of an hour.
             and (_BRACKET not in body or (_MARK_BYTES not in body and _WHOLE_BYTES not in body))
             and (_WIDE not in body or all(map(_is_narrow, fields.values())))
             and len(fields) <= packing.MAX_ENTRIES
@@ -321,12 +320,12 @@ class Redactor:
 
 
 def _is_narrow(value: Any) -> bool:
-    """Return whether a value is a single one, and no number that may be too large to travel."""
+    """Return whether a value is a scalar, and not a number that may be too large to travel."""
     return type(value) in _SCALARS and (type(value) is not int or value <= _MAX_SIGNED)
 
 
 def _count(value: Any) -> int:
-    """How many values there are in one, itself among them."""
+    """Return the number of values in a value, itself among them."""
     found, level = 1, [value]
     while level:
         deeper: list[Any] = []
@@ -340,7 +339,7 @@ def _count(value: Any) -> int:
 
 
 def _find_excess(value: Any) -> Literal["deep", "large", ""]:
-    """Return the bound that a value is beyond; a value that holds itself is beyond one of them."""
+    """Return the bound that a value exceeds. A value that holds itself exceeds one of them."""
     level, seen = [value], 0
     for _ in range(_DEPTH + 1):
         deeper: list[Any] = []
@@ -358,9 +357,9 @@ def _find_excess(value: Any) -> Literal["deep", "large", ""]:
 
 
 def restore(value: Any, placeholders: Mapping[str, Any], *, allowed: bool) -> Any:
-    """Put the originals back; raises BadPlaceholder for one that is unknown, or not allowed here.
+    """Put the originals back. Raise BadPlaceholder for one that is unknown, or not allowed here.
 
-    Only a whole string is a placeholder; one inside a longer text, or used as a key, is refused.
+    Only a whole string is a placeholder. One inside a longer text, or used as a key, is refused.
     """
     if isinstance(value, str):
         if MARK not in value:
@@ -381,12 +380,12 @@ def restore(value: Any, placeholders: Mapping[str, Any], *, allowed: bool) -> An
 
 
 def _reveal(value: Any, placeholders: Mapping[str, Any]) -> Any:
-    """Our own placeholders back to what they stand for, wherever they are."""
+    """Replace our own placeholders by their values, wherever they are."""
     return restore(value, placeholders, allowed=True)
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text and number in a value that was hidden, keys as well."""
+    """Yield every text and number in a hidden value, keys as well."""
     if isinstance(value, str):
         yield from (value,) if value else ()
     elif isinstance(value, int | float) and not isinstance(value, bool):
@@ -419,7 +418,7 @@ def _hide(value: Any, kind: Kind, out: RedactedArguments) -> str:
 
 
 def _fits(text: str) -> bool:
-    """Whether a text can be encoded, and is short enough when it is."""
+    """Return whether a text can be encoded, and is then short enough."""
     try:
         return len(text.encode()) <= packing.MAX_STRING
     except UnicodeEncodeError:

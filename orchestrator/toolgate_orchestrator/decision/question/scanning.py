@@ -1,9 +1,9 @@
-"""Looks for the patterns of `redact`, and never long: what it may not look at counts as found.
+"""The search for the patterns of `redact`, in bounded time: a text that may not be searched counts as found.
 
-An agent's loop waits for this. A search is linear, and a pattern's steps times a text's length are
-bounded; of one question, so is the time of this thread, whatever else the machine does. Secret fields are
-found inside texts that are JSON, too: all of it one object, one list, or one string that holds such a text.
-Other notations are not read (docs/secure.md, "Redaction", lists them).
+An agent's loop waits for this. A search is linear, and a pattern's steps times a text's length are bounded.
+For one question the time of this thread is bounded too, whatever else the machine does. Secret fields are
+also found inside texts that are JSON: one object, one list, or one string that holds such a text. Other
+notations are not read (docs/secure.md, "Redaction", lists them).
 """
 
 import json
@@ -14,22 +14,22 @@ from typing import Any, Final
 from toolgate_bus.ruling.conditions.patterns import PatternGroup, together
 
 MAX_STEPS: Final = 2_000_000
-"""Of one pattern on one text: some 15 ms where it takes them all, which few do."""
+"""Steps of one pattern on one text: about 15 ms if all are taken, which is rare."""
 MAX_SECONDS: Final = 0.015
-"""Of one question, in seconds of this thread; the last search begun within them is brought to its end."""
+"""Seconds of this thread for one question. A search that began within them is finished."""
 _SHORT: Final = 256
-"""In texts of so many characters all patterns are looked for at once."""
+"""Longest text, in characters, in which all patterns are searched at once."""
 _BEAT: Final = 2_048
-"""After about so many characters one looks at the clock."""
+"""Number of characters after which the clock is read."""
 _EACH: Final = 64
-"""A text counts as at least so many."""
+"""Number of characters that a text counts as, at least."""
 MAX_NESTING: Final = 4
-"""Texts within texts; what is nested deeper counts as secret."""
+"""Levels of texts within texts. Deeper ones count as secret."""
 _BEGINS: Final = ("{", "[", '"')
 
 
 class Scanner:
-    """Looks for any of some patterns."""
+    """Searches texts for any of some patterns."""
 
     def __init__(self, patterns: Sequence[str], clock: Callable[[], float] = time.thread_time) -> None:
         self._groups = together(patterns)
@@ -39,11 +39,11 @@ class Scanner:
         return bool(self._groups)
 
     def start_look(self) -> "TextScan":
-        """A look at the texts of one question."""
+        """Return a scan for the texts of one question."""
         return TextScan(self._groups, self._clock)
 
     def hide_matches(self, text: str, by: str) -> str:
-        """The text with every part that matches replaced; the whole, where looking takes too long."""
+        """Return the text with every match replaced, or `by` alone if the search takes too long."""
         ends = self._clock() + MAX_SECONDS
         for group in self._groups:
             for pattern in group.patterns:
@@ -54,7 +54,7 @@ class Scanner:
 
 
 class TextScan:
-    """What was spent on looking at the texts of one question; no text is looked at beyond that."""
+    """A scan of the texts of one question, with the time that is left. After that no text is searched."""
 
     __slots__ = ("_beat", "_clock", "_ends", "_groups")
 
@@ -64,7 +64,7 @@ class TextScan:
         self._beat = 0
 
     def finds(self, text: str) -> bool:
-        """Whether a text has one of the patterns, or was not looked at."""
+        """Return whether a text holds one of the patterns, or was not searched."""
         self._beat += max(_EACH, len(text))
         if self._beat > _BEAT and self._is_over():
             return True
@@ -90,15 +90,15 @@ class TextScan:
 
 
 class _Pairs(tuple[tuple[str, Any], ...]):
-    """An object as it is written: the first of two equal names counts for some readers, too."""
+    """A JSON object as it is written: for some readers the first of two equal names counts."""
 
     __slots__ = ()
 
 
 def secrets_within(text: str, fields: Collection[str], nested: int = 0) -> list[str] | None:
-    """The texts under these fields (in casefolded names) of a text; None where it has no such field.
+    """Return the texts under these fields (casefolded names) inside a text; None if it has no such field.
 
-    A text that is nested too deep to be read has one: nobody can say that it has not.
+    A text that is nested too deep to be read counts as having one, as it may.
     """
     text = text.strip().removeprefix("\ufeff").lstrip()
     if text[:1] not in _BEGINS:
@@ -114,7 +114,7 @@ def secrets_within(text: str, fields: Collection[str], nested: int = 0) -> list[
 
 
 def _find_secrets(value: Any, fields: Collection[str], nested: int) -> Iterator[list[str]]:
-    """The texts of each place where a secret field is."""
+    """Yield the texts of each place that has a secret field."""
     if isinstance(value, _Pairs):
         for name, child in value:
             if name.casefold() in fields:

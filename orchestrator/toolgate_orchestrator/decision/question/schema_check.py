@@ -1,10 +1,10 @@
-"""Says in readable words why a value does not fit a JSON Schema; bounded, and never from the network.
+"""A check that says in readable words why a value does not fit a JSON Schema. It is bounded and offline.
 
-References inside a schema are followed only within it, and at most a thousand times in one check, and so
-many keywords are applied: a tool's schema may come from a stranger, its arguments from an LLM, and an
-agent's loop waits; nothing is fetched, and nothing runs for long. A schema
-that cannot be applied raises `Uncheckable`; what becomes of that is the caller's affair. A pattern that
-the linear engine does not know is not applied: counted, and told once.
+A tool's schema may come from a stranger and its arguments from an LLM, and an agent's loop waits for the
+check. So references are followed only within the schema, at most a thousand times in one check, and the
+number of applied keywords is bounded too. A schema that cannot be applied raises `Uncheckable`; the caller
+decides what that means. A pattern that the linear engine does not know is not applied; it is counted, and
+logged once.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -23,12 +23,12 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.printable import shorten
 
 REFERENCE: dict[str, Any] = {"type": "string", "pattern": "^†"}
-"""The schema of a reference: what a widened schema also takes."""
+"""Schema of a reference: a widened schema accepts it too."""
 
 _MAX_NODES = 20_000
 _MAX_POINTERS = 1_000
 _MAX_STEPS = 50_000
-"""Keywords applied in one check: an agent's loop waits for it."""
+"""Keywords applied in one check, at most: an agent's loop waits for it."""
 _MAX_PROBLEMS = 5
 _MAX_LENGTH = 300
 _POINTERS = ("$ref", "$dynamicRef", "$recursiveRef")
@@ -39,11 +39,11 @@ _log = get_logger("toolgate.gate")
 _pointers_left: ContextVar[list[int]] = ContextVar("pointers_left")
 _steps_left: ContextVar[list[int]] = ContextVar("steps_left")
 _told: set[str] = set()
-"""Patterns that are not applied, and were told of."""
+"""Patterns that are not applied and have been logged."""
 
 
 class Uncheckable(Exception):  # noqa: N818 - it says what a schema is
-    """A schema that cannot be applied: broken, too large, circular, or resting on another document."""
+    """A schema cannot be applied: it is broken, too large, circular, or needs another document."""
 
 
 class Checker:
@@ -54,7 +54,7 @@ class Checker:
         self._validator: Validator | None = None
 
     def problems(self, value: Any, called: str = "") -> list[str]:
-        """What is wrong with a value (which the lines call so), at most five lines; raises Uncheckable."""
+        """Return at most five lines on what is wrong with a value, named `called`. Raise Uncheckable."""
         token, steps = _pointers_left.set([_MAX_POINTERS]), _steps_left.set([_MAX_STEPS])
         try:
             found = islice(self._ready().iter_errors(value), _MAX_PROBLEMS)
@@ -77,7 +77,7 @@ class Checker:
 
 
 def foreign_pointers(schema: Any) -> list[str]:
-    """The references of a schema that lead out of it."""
+    """Return the references of a schema that lead out of it."""
     return [
         pointer
         for node in _nodes(schema)
@@ -87,7 +87,7 @@ def foreign_pointers(schema: Any) -> list[str]:
 
 
 def _look_over(schema: Any) -> None:
-    """Raises Uncheckable for what would slip past the bounds."""
+    """Raise Uncheckable for a schema that would slip past the bounds."""
     met = set[str]()
     for count, node in enumerate(_nodes(schema)):
         if count > _MAX_NODES:
@@ -96,11 +96,11 @@ def _look_over(schema: Any) -> None:
         if len(met) == 2:  # the library looks for those patterns with an engine that may never end
             raise Uncheckable("the schema has unevaluatedProperties beside patternProperties")
         if node is not schema and isinstance(node.get("$schema"), str):
-            raise Uncheckable("the schema changes its own kind inside")
+            raise Uncheckable("the schema names another $schema inside")
 
 
 def _nodes(schema: Any) -> Iterator[Mapping[str, Any]]:
-    """The objects of a schema, outermost first; not recursive."""
+    """Yield the objects of a schema, outermost first, without recursion."""
     todo = [schema]
     while todo:
         node = todo.pop()
@@ -113,7 +113,7 @@ def _nodes(schema: Any) -> Iterator[Mapping[str, Any]]:
 
 @cache
 def _limit_validator(base: Any) -> Any:
-    """A kind of validator that counts how often it follows a reference."""
+    """Return a kind of validator that counts how often it follows a reference."""
     counted = {key: _count_pointers(base.VALIDATORS[key]) for key in _POINTERS if key in base.VALIDATORS}
     extend: Callable[[Any, dict[str, Any]], Any] = validators.extend
     linear = {key: check for key, check in keywords(_try_compile).items() if key in base.VALIDATORS}
@@ -126,7 +126,7 @@ def _count_steps(check: Any) -> Any:
         left = _steps_left.get()
         left[0] -= 1
         if left[0] < 0:
-            raise Uncheckable(f"to check it takes more than {_MAX_STEPS} steps")
+            raise Uncheckable(f"the check takes more than {_MAX_STEPS} steps")
         found: Iterator[ValidationError] | None = check(validator, written, instance, schema)
         return found
 
@@ -134,7 +134,7 @@ def _count_steps(check: Any) -> Any:
 
 
 def _try_compile(pattern: str) -> Pattern | None:
-    """A pattern, if it can be applied; each that cannot is told once."""
+    """Return a compiled pattern, or None if it cannot be applied; each such pattern is logged once."""
     try:
         return compile_pattern(pattern)
     except Unknown as error:
@@ -161,7 +161,7 @@ def _count_pointers(follow: Any) -> Any:
 
 
 def _lines(error: ValidationError, called: str) -> Iterator[str]:
-    """An error in words; one of a widened schema is told as that of the schema it was made from."""
+    """Yield an error in words. An error of a widened schema is told as that of the original schema."""
     branches: Any = error.validator_value
     if error.validator == "anyOf" and branches[-1] == REFERENCE and error.context:
         for inner in error.context:

@@ -1,4 +1,4 @@
-"""A question to a person in words: what a scheduler asks, and the very call that would run. Pure."""
+"""A question to a person in words: the scheduler's question, and the very call that would run. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -11,26 +11,26 @@ from toolgate_orchestrator.decision.question.plain_values import to_plain
 from toolgate_orchestrator.decision.round.one_question import MAX_PROMPT
 
 _MAX_ARGUMENTS: Final = 1_500
-"""Characters of all arguments, as they are shown; with prompt and name all of it is shown (`printable`)."""
+"""Most characters of all arguments that are shown. With prompt and name, `printable` shows them in full."""
 _MAX_TOOL: Final = 128
 _MIN_ARGUMENT: Final = 24
-"""Characters of each argument that are shown; where there is no room for that, not all arguments are."""
+"""Number of characters of each argument that are shown. If there is no room for that, some are left out."""
 
 
 def question_text(ask: AskUser, call: ToolQuestion) -> str:
-    """The scheduler's question followed by the very call that would run; neither hides the other."""
+    """Return the scheduler's question, followed by the very call that would run. Neither hides the other."""
     return question_about(ask, call.tool_name, call.tool_input)
 
 
 def question_about(ask: AskUser, tool_name: str, tool_input: Mapping[str, object]) -> str:
-    """The same for a call that is known by its parts."""
+    """Return the same text for a call that is known by its parts."""
     return f"{shorten(printable(ask.prompt), MAX_PROMPT)}\n{shown_call(tool_name, tool_input)}"
 
 
 def shown_call(tool_name: str, tool_input: Mapping[str, object]) -> str:
-    """A call on one line, for a person who decides on it.
+    """Return a call on one line, for a person who decides on it.
 
-    Of long arguments each is shown in part, beginning and end: an LLM cannot fill the place with one of them.
+    Of each long argument the beginning and the end are shown, so that an LLM cannot fill the line with one.
     """
     arguments = _shown(tool_input)
     if len(arguments) > _MAX_ARGUMENTS:
@@ -39,11 +39,11 @@ def shown_call(tool_name: str, tool_input: Mapping[str, object]) -> str:
 
 
 def _shown(value: object, *, in_parts: bool = True) -> str:
-    """A value as JSON; what has no plain form is told by its type."""
+    """Return a value as JSON. A value without a plain form is shown by its type."""
     plain = to_plain(value)
     try:
         return visible(json.dumps(plain, ensure_ascii=False, default=_type_of))
-    except (TypeError, ValueError, RecursionError):  # keys that are no texts, digits without end
+    except (TypeError, ValueError, RecursionError):  # keys that are not texts, integers with too many digits
         if in_parts and type(plain) is dict:
             parts = (
                 f"{_shown(key, in_parts=False)}: {_shown(one, in_parts=False)}" for key, one in plain.items()
@@ -57,7 +57,7 @@ def _type_of(value: object) -> str:
 
 
 def _in_part(arguments: Mapping[str, object], length: int) -> str:
-    """Each argument with as much of it as there is room for; the shorter ones whole."""
+    """Return each argument, cut to the room there is; shorter ones whole."""
     parts = [f"{_shown(name)}: {_shown(value)}" for name, value in arguments.items()]
     hidden = max(0, len(parts) - _MAX_ARGUMENTS // _MIN_ARGUMENT)
     parts = parts[: len(parts) - hidden]

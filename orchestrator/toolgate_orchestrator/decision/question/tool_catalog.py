@@ -1,6 +1,6 @@
-"""The tools that the agents of this process have, as operators are told of them with each heartbeat.
+"""The tools of this process's agents, as each heartbeat tells operators of them.
 
-`note` is on the way of a decision: it keeps a reference, and no more. What is in it is read by the heartbeat.
+`note` runs during a decision, so it only keeps a reference. The heartbeat reads the tools.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ from toolgate_orchestrator.decision.question.validation import Tools
 
 MAX_WAITING: Final = 32
 AT_ONCE: Final = 4
-"""Sets that one heartbeat reads; the others wait for the next."""
+"""Number of tool sets that one heartbeat reads. The others wait for the next."""
 
 
 class ToolCatalog:
@@ -35,19 +35,19 @@ class ToolCatalog:
         self._last: Tools = ()
         self._count = 0
         self._written: dict[str, Any] = {}
-        """The schema of each tool as it was given last: one that is the same is not read again."""
+        """Schema of each tool as it was last given: an unchanged one is not read again."""
         self._tools: dict[str, tuple[Schema, ...]] = {}
         self._whole = True
         self._encoded = b""
 
     def note(self, tools: Tools) -> None:
-        """These tools are there: names, or names with schemas."""
+        """Note that these tools exist: names, or names with schemas."""
         if tools is not self._last or len(tools) != self._count:
             self._last, self._count = tools, len(tools)
             self._waiting.append(tools)
 
     def encode(self) -> bytes:
-        """The set as it is announced: the same object until it changed; empty where no tool is known."""
+        """Return the announced set: the same object until it changes, empty while no tool is known."""
         changed = False
         for _ in range(min(AT_ONCE, len(self._waiting))):
             try:
@@ -60,7 +60,7 @@ class ToolCatalog:
         return self._encoded
 
     def _take(self, tools: Tools) -> bool:
-        """Read one of those that wait; whether it tells anything new."""
+        """Read one waiting set. Return whether it tells anything new."""
         # One name alone is the call's own: its caller did not say which others there are.
         named = isinstance(tools, Mapping) or (len(tools) > 1 and not isinstance(tools, UnnamedTools))
         changed, self._whole = self._whole and not named, self._whole and named

@@ -1,6 +1,6 @@
-"""Which modifies are valid: the tool, the scheduler's allow-list, the schema, the placeholders.
+"""Checks of a modify: the tool, the scheduler's allow-list, the schema, the placeholders.
 
-An invalid modify is not an error: it is counted, set aside, and the next one wins."""
+An invalid modify is not an error. It is counted and set aside, and the next one wins."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from toolgate_orchestrator.decision.question.redact import BadPlaceholder, resto
 from toolgate_orchestrator.decision.question.schema_check import Checker, Uncheckable
 
 Tools = Mapping[str, Mapping[str, Any] | None] | Sequence[str]
-"""Available tools: names, or names with the JSON Schema of their arguments, or None where there is none."""
+"""Available tools: names, or names with the JSON Schema of their arguments, or None if they have none."""
 
 Problem = Literal["unavailable_tool", "ambiguous_tool", "not_allowed", "schema", "placeholder", "agent"]
 
@@ -31,11 +31,11 @@ def final_arguments(
     limits: SchedulerLimits | None,
     plain: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The arguments the replacement would run with; raises BadPlaceholder.
+    """Return the arguments that the replacement would run with. Raise BadPlaceholder.
 
-    Originals go back only into the same tool, or one the scheduler is expressly allowed: otherwise a
-    scheduler that never saw a secret could send it wherever it likes. `plain` is the plain form of arguments
-    that are no JSON: the same tool is given its own object where the scheduler changed nothing.
+    Originals go back only into the same tool, or into one that the scheduler is expressly allowed. Otherwise
+    a scheduler that never saw a secret could send it anywhere. `plain` is the plain form of arguments that
+    are not JSON: where the scheduler changed nothing, the same tool is given its own object.
     """
     if modify.arguments is None:
         if placeholders and not _can_restore(modify.tool, tool_name, limits):
@@ -61,7 +61,7 @@ def check_modify(
     agents: Sequence[str] | None = None,
     plain: Mapping[str, Any] | None = None,
 ) -> Problem | None:
-    """What is wrong with a modify, or None."""
+    """Return the problem of a modify, or None."""
     if modify.tool not in tools or (modify.tool != tool_name and is_reserved_tool(modify.tool)):
         return "unavailable_tool"
     if isinstance(tools, Mapping) and tools[modify.tool] is AMBIGUOUS:
@@ -82,7 +82,7 @@ def check_modify(
 def check_call(
     call: ProposedCall, tools: Tools, before: Mapping[str, Any] | None, agents: Sequence[str] | None
 ) -> Problem | None:
-    """Find what is wrong with a call; `before` are the arguments of the same tool that it replaces."""
+    """Return the problem of a call, or None; `before` are the arguments of the same tool that it replaces."""
     if two_agents(call.arguments, agents):
         return "agent"
     delegates = before is not None and target_of(before, agents) is not None

@@ -1,8 +1,8 @@
-"""The last round: who gives what is scarce is asked about the call that is about to run.
+"""The admission round: schedulers that give something scarce are asked about the call that is about to run.
 
-One after another, the highest priority first, so that nothing is given while something else is waited for.
-They may continue, deny or hold; the first denial gives back all that was given before it, and so does a
-caller that goes. Not here: whom to ask (`recipients`), and what becomes of a call that was admitted.
+They are asked one by one, highest priority first, so that nothing is given while another answer is pending.
+They may continue, deny or hold. The first denial gives back all that was given before, and so does a caller
+that leaves. The recipients (`recipients`), and what follows an admission, are elsewhere.
 """
 
 import time
@@ -28,7 +28,7 @@ async def admit(
     audience: Recipients,
     config: ToolgateConfig,
 ) -> RulingResult:
-    """The same ruling, or a denial of one who was asked; each is waited for as long as any question."""
+    """Return the ruling, or an asked scheduler's denial. Each is waited for as long as for any question."""
     began, patience = time.monotonic(), config.patience_ms / 1000
     final = ruling.admission(call.question, config.patience_ms)
     ruling = AGREED if ruling is UNASKED else ruling

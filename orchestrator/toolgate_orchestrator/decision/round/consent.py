@@ -5,10 +5,10 @@
     same tool, last round           a required scheduler denies by it, an optional one is overruled
     another tool                    the same
 
-An optional scheduler is overruled as well where it changes what the author of the replacement has set, with
-a higher priority: else the first round, in which the highest priority wins, would count for nothing.
-So whoever must answer has agreed to the call that runs, as it runs. Not here: which modifies are valid
-(`validation`), how changes are laid over a call (`ProposedCall.lay_over`), who asks again (`gate`).
+An optional scheduler is also overruled if it changes what the author of the replacement set with a higher
+priority. Otherwise the first round, in which the highest priority wins, would count for nothing. So every
+required scheduler has agreed to the call exactly as it runs. Elsewhere are the validity of modifies
+(`validation`), how changes are laid over a call (`ProposedCall.lay_over`), and asking again (`gate`).
 """
 
 from collections.abc import Sequence
@@ -23,12 +23,12 @@ ROUNDS: Final = "three rounds"
 
 
 class JudgedChange(NamedTuple):
-    """How a modify of a replacement counts."""
+    """The way in which a modify of a replacement counts."""
 
     verdict: Verdict
     problem: str | None = None
     said: Modify | None = None
-    """What was said, where it counts as something else."""
+    """The modify itself, if it counts as something else."""
 
 
 def judge_other_tool(scheduler: str, modify: Modify, tool: str, *, required: bool) -> JudgedChange:
@@ -63,18 +63,18 @@ def judge_change(
 
 
 def agree(modify: Modify) -> JudgedChange:
-    """Return the agreement that a modify comes to which leaves the call as it is asked about."""
+    """Return the agreement that a modify becomes if it leaves the call as it is asked about."""
     return JudgedChange(Continue(reason=modify.reason, priority=modify.priority), said=modify)
 
 
 def _resets(first: ProposedCall, asked: ProposedCall, wanted: ProposedCall) -> bool:
-    """Whether something is changed that was changed before."""
+    """Return whether an argument or agent is changed that was changed before."""
     is_moved = asked.agent != first.agent and wanted.agent != asked.agent
     return is_moved or not {*asked.find_changed(first)}.isdisjoint(wanted.find_changed(asked))
 
 
 def explain_disagreement(denies: Sequence[ReceivedVerdict]) -> str | None:
-    """Return the reason of a denial by several schedulers that do not agree; None where it is not that."""
+    """Return the reason of a denial by several schedulers that disagree; None if it is not such a denial."""
     refusals = [one for one in denies if one.again and isinstance(one.said, Modify)]
     names = [one.scheduler for one in refusals]
     if len(names) < 2 or refusals[0] is not denies[0]:

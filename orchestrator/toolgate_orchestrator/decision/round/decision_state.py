@@ -1,4 +1,4 @@
-"""One call on its way through the gate: what was asked about it, and what was heard so far."""
+"""One call on its way through the gate: its questions, and the verdicts so far."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -20,89 +20,89 @@ if TYPE_CHECKING:
 
 
 class HeldCall(NamedTuple):
-    """A call that waits for somebody's answer."""
+    """A call that waits for an answer."""
 
     decision: str
-    """The decision's id; people may answer by its first digits."""
+    """Id of the decision. People may answer by its first digits."""
     tool: str
     phase: Phase
     scheduler: str
-    """Who holds it; `operator` where it is paused."""
+    """Scheduler that holds it; `operator` if it is paused."""
     reason: str | None
     seconds: float | None
-    """So long it waits from now on at the most; then it is denied, or goes on where it was paused. None:
-    until somebody resumes it."""
+    """Seconds that it waits at most from now on. Then it is denied, or goes on if it was paused. None: until
+    an operator resumes it."""
     paused: bool = False
-    """Whether an operator has paused it: nobody is to answer."""
+    """True if an operator has paused it: nobody is to answer."""
 
 
 OnHold = Callable[[HeldCall], None]
-"""Told of each hold that is waited for, once; must not block."""
+"""Called once for each hold that is waited for. It must not block."""
 
 
 def holders(heard: Iterable[ReceivedVerdict]) -> list[str]:
-    """Whose last word in a round is a hold, waited for or not: once it is over they hold in vain.
+    """Return the schedulers whose last verdict is a hold. Once their round is over, they hold in vain.
 
-    A shadow's hold is its own affair: nobody waits for it, ever.
+    Holds of shadows are left out: nobody ever waits for them.
     """
     last = {one.scheduler: one.verdict.action for one in heard if not one.shadow}
     return [name for name, action in last.items() if action == "hold"]
 
 
 class DecisionState:
-    """One call on its way through the gate: its question, and what was heard about it so far."""
+    """One call on its way through the gate: its question, and the verdicts on it so far."""
 
     body: bytes = b""
-    """The question as it was written; empty until it was."""
+    """Question as it was written; empty until then."""
     outgoing: RedactedArguments | None = None
-    """The arguments as they travelled; None where nothing was kept back."""
+    """Arguments as they travelled; None if nothing was held back."""
     replaced: RedactedArguments | None = None
-    """Those of the replacement, likewise."""
+    """Arguments of the replacement as they travelled; None if nothing was held back."""
     author: ReceivedVerdict | None = None
-    """The modify whose replacement is verified."""
+    """Modify whose replacement is verified."""
     heard: tuple[ReceivedVerdict, ...] = ()
     asked: tuple[Sequence[str], ...] = ()
-    """Who was asked, round by round; `in-process` among them."""
+    """Schedulers that were asked, round by round; `in-process` is among them."""
     shadows: ShadowLog | None = None
-    """What shadows say about it, where any were asked."""
+    """Verdicts of shadows, if any were asked."""
     agreed: Group | None = None
-    """Everyone who was asked, where all of them said continue and there is nothing to remark on."""
+    """All that were asked, if all said continue and there is nothing to remark."""
     silent: tuple[str, ...] = ()
     passed_over: tuple[str, ...] = ()
     failed_open: Mapping[str, str] = MappingProxyType({})
-    """Optional schedulers that the decision was made without, and why."""
+    """Optional schedulers that the decision was made without, with the reason."""
     rounds: tuple["OpenRound", ...] = ()
-    """The questions that were put about it and have ended."""
+    """Questions about it that have ended."""
     goes_on: bool = False
-    """Whether it waits for something after a round: those are kept where a denial still finds them."""
+    """True if it waits for something after a round. Its rounds are kept then, as a denial still counts."""
     admitted: tuple["OpenRound", ...] = ()
-    """The questions in which something was given to it, until it is given back."""
+    """Questions in which something was given to it, until that is given back."""
     waited: float = 0.0
-    """Seconds for which it waited to be admitted."""
+    """Seconds that it waited for admission."""
     unasked: Mapping[str, str] = MappingProxyType({})
-    """Required schedulers that could not be asked, and why, in words."""
+    """Required schedulers that could not be asked, with the reason in words."""
     objection: ReceivedVerdict | None = None
-    """The first denial that came after its round, and before the decision."""
+    """First denial that came after its round and before the decision."""
     waits: WaitReporter | None = None
-    """Tells that it waits, once it did."""
+    """Reporter of its wait, once it has waited."""
     is_over: bool = False
-    """Whether it is decided: no verdict changes anything any more."""
+    """True once it is decided: no verdict changes anything any more."""
     can: frozenset[Ability] = ALL
-    """What its caller can do."""
+    """Abilities of its caller."""
     is_bound: bool = False
-    """Whether that is not all."""
+    """True if its caller lacks an ability."""
     reaches_person: bool = True
-    """Whether a person can be asked, by the caller or by others."""
+    """True if a person can be asked, by the caller or by others."""
     is_request: bool
-    """Whether it is a request to an LLM, and no call of a tool."""
+    """True if it is a request to an LLM, not a call of a tool."""
     passes: tuple[type[BaseException], ...] = ()
-    """What may be raised while a person is asked, and ends the decision."""
+    """Exceptions that may leave the function that asks a person. They end the decision."""
     interrupt: BaseException | None = None
-    """What was raised so."""
+    """The exception that left that function."""
     on_objection: Callable[[ReceivedVerdict], None] | None = None
-    """Told of a denial that comes while it waits for a person whom nobody waits for."""
+    """Called for a denial that comes while it waits for a person and nobody waits for it."""
     deferred: Mapping[str, Any] = MappingProxyType({})
-    """Of one that went on with a person's answer: what the record says of that."""
+    """Fields that the record has about a decision resumed by a person's answer."""
 
     def __init__(
         self,
@@ -115,11 +115,11 @@ class DecisionState:
         on_hold: OnHold | None = None,
         is_request: bool = False,
     ) -> None:
-        """All `tools`, perhaps with their schemas, and agents, of which the question names as many as fit.
+        """Make the state of one call.
 
-        `labels` are tool and agent for metrics, `started` is monotonic, in seconds.
-
-        `on_hold` is who wants to know that somebody holds the call.
+        `tools` are all tools, perhaps with schemas, and `agents` all agents; the question names as many as
+        fit. `labels` are tool and agent for metrics. `started` is a monotonic time in seconds. `on_hold` is
+        called if a scheduler holds the call.
         """
         self.id, self.question, self.tools, self.agents = id, question, tools, agents
         self.labels, self.started, self.on_hold = labels, started, on_hold
@@ -127,33 +127,33 @@ class DecisionState:
 
     @property
     def own(self) -> ProposedCall:
-        """The LLM's own call."""
+        """Call as the LLM made it."""
         asked = self.question
         return ProposedCall(asked.tool_name, asked.tool_input, asked.agent_target)
 
     @property
     def placeholders(self) -> Mapping[str, Any]:
-        """What stands for what in the question."""
+        """Value of each placeholder in the question."""
         return {} if self.outgoing is None else self.outgoing.placeholders
 
     @property
     def plain(self) -> Mapping[str, Any] | None:
-        """Its arguments as they were ruled on, where they are no JSON."""
+        """Arguments as they were ruled on, if their own form is not JSON."""
         return None if self.outgoing is None else self.outgoing.plain
 
     def plain_of(self, phase: Phase) -> Mapping[str, Any] | None:
-        """Return the same of the arguments that were asked about in a phase."""
+        """Return the plain form of the arguments that were asked about in a phase."""
         outgoing = self.outgoing_of(phase)
         return None if outgoing is None else outgoing.plain
 
     def placeholders_of(self, phase: Phase) -> Mapping[str, Any]:
-        """What stands for what in the question of a phase."""
+        """Return the value of each placeholder in the question of a phase."""
         if phase == "select":
             return self.placeholders
         return {} if self.replaced is None else self.replaced.placeholders
 
     def outgoing_of(self, phase: Phase) -> RedactedArguments | None:
-        """The arguments as they travelled in a phase."""
+        """Return the arguments as they travelled in a phase."""
         return self.outgoing if phase == "select" or self.replaced is None else self.replaced
 
     # ----------------------------------------------------------- what happens to it (written here alone)
@@ -167,7 +167,7 @@ class DecisionState:
         self.question = self.question._replace(lineage=self.question.lineage[-most:])
 
     def put_to(self, asked: Sequence[str], *, shadowed: bool = False) -> None:
-        """Record the schedulers asked in a round; `shadowed`: some of them only watch."""
+        """Record the schedulers asked in a round. `shadowed` is True if some of them are shadows."""
         self.asked += (asked,)
         if shadowed and self.shadows is None:
             self.shadows = ShadowLog()
@@ -175,7 +175,7 @@ class DecisionState:
     def end_round(
         self, question: "OpenRound", closed: RoundResult, agreed: Group | None, *, gives: bool
     ) -> None:
-        """Record a round that is over. `agreed` is everyone if all agreed; `gives`: it may have given."""
+        """Record a round that is over. `agreed` names all if all agreed; `gives`: it may have given."""
         self.heard += closed.heard
         self.rounds += (question,)
         if gives:
@@ -186,15 +186,15 @@ class DecisionState:
             self.silent += tuple(name for name in closed.silent if name not in self.silent)
 
     def keep_rounds(self) -> None:
-        """Keep its rounds: it waits for something, and whoever was asked may still deny it."""
+        """Keep its rounds: it waits for something, and any scheduler that was asked may still deny it."""
         self.goes_on = True
 
     def forget_rounds(self) -> None:
-        """Forget its rounds, which name it: else only the collector could free both."""
+        """Forget its rounds, which refer back to it: otherwise only the garbage collector could free both."""
         self.rounds = ()
 
     def take_admitted(self) -> tuple["OpenRound", ...]:
-        """Return the rounds in which something was given to it, which is given back now."""
+        """Return the rounds in which something was given to it, to be given back now."""
         given, self.admitted = self.admitted, ()
         return given
 
@@ -241,7 +241,7 @@ class DecisionState:
         failed_open: Mapping[str, str],
         started: float,
     ) -> None:
-        """Become an earlier decision, with all that was heard of it."""
+        """Become an earlier decision, with every verdict that it received."""
         self.id, self.question, self.started = bytes.fromhex(question.id), question, started
         self.body, self.outgoing = body, outgoing
         self.heard, self.asked, self.failed_open = tuple(verdicts), (asked,), failed_open
@@ -249,11 +249,11 @@ class DecisionState:
             self.shadows = ShadowLog()
 
     def adopt_silence(self, silent: Sequence[str], passed_over: Sequence[str]) -> None:
-        """Take over who gave no answer to the earlier decision, or was not waited for."""
+        """Take over the schedulers that gave no answer to the earlier decision, or were not waited for."""
         self.silent, self.passed_over = tuple(silent), tuple(passed_over)
 
     def take_over(self, before: "DecisionState") -> None:
-        """Take over the rounds of another call: who denies it, now or later, denies this."""
+        """Take over the rounds of another call: a denial of that call, now or later, denies this one."""
         for question in before.rounds:
             question.call = self
         self.rounds, self.goes_on, self.objection = before.rounds, before.goes_on, before.objection
@@ -262,11 +262,11 @@ class DecisionState:
         before.rounds, before.goes_on = (), False
 
     def listen_to_objections(self, told: Callable[[ReceivedVerdict], None] | None) -> None:
-        """Set the function to tell of a denial while it waits for a person; None for nobody."""
+        """Set the function to call for a denial while it waits for a person; None for none."""
         self.on_objection = told
 
     def stop_reports(self) -> None:
-        """Stop telling that it waits."""
+        """Stop reporting that it waits."""
         if self.waits is not None:
             self.waits.stop()
 
@@ -281,17 +281,17 @@ class DecisionState:
         self.started = now - seconds
 
     def fail_open(self, name: str, reason: str) -> None:
-        """The decision is made without an optional scheduler; the first reason stands."""
+        """Record that the decision is made without an optional scheduler. The first reason stands."""
         if name not in self.failed_open:
             self.failed_open = {**self.failed_open, name: reason}
 
     def report_waits(self, note: Note) -> None:
-        """It waits for somebody: from now on that is told, now and then."""
+        """Report at intervals from now on that it waits."""
         if self.waits is None:
             self.waits = WaitReporter(self.question, note)
 
     def object_to(self, heard: ReceivedVerdict) -> bool:
-        """Have a denial count that came after its round; False where all is decided."""
+        """Let a denial count that came after its round. Return False if the decision is made."""
         if self.is_over:
             return False
         self.heard += (heard,)
@@ -303,11 +303,11 @@ class DecisionState:
     def bind(
         self, can: frozenset[Ability], passes: tuple[type[BaseException], ...], *, reaches_person: bool
     ) -> None:
-        """Say what its caller can do, whether anybody can be asked, and what may be raised by who asks."""
+        """Set the caller's abilities, whether a person can be asked, and which exceptions may leave."""
         self.can, self.is_bound, self.passes = can, can != ALL, passes
         self.reaches_person = reaches_person
 
     def leave_unasked(self, name: str, words: str) -> None:
-        """A required scheduler cannot be asked; the first words stand."""
+        """Record that a required scheduler cannot be asked. The first words stand."""
         if name not in self.unasked:
             self.unasked = {**self.unasked, name: words}

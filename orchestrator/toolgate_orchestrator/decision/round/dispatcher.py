@@ -1,7 +1,7 @@
-"""One round of one question: ask everyone on the audience, wait, and tidy up after it.
+"""One round of one question: ask all recipients, wait, and tidy up afterwards.
 
-The in-process scheduler (hooks) is asked beside the bus; it is waited for up to `max_hold_s`, because
-a hook may itself be asking a person. Not here: what comes of the verdicts (`ruling`).
+The in-process scheduler (hooks) is asked beside the bus. It is waited for up to `max_hold_s`, because a hook
+may itself be asking a person. The result of the verdicts is made elsewhere (`ruling`).
 """
 
 import asyncio
@@ -44,13 +44,13 @@ from toolgate_orchestrator.decision.round.wait_reports import Note
 from toolgate_orchestrator.decision.vacancy import tell_failing
 
 MAX_WAIT_S: Final = 86_400.0
-"""Seconds that a hold may last where something scarce is waited for, as its giver says."""
+"""Longest hold in seconds while something scarce is waited for, as the scheduler that gives it says."""
 EXCUSING: Final = 0.25
-"""Of the patience: where the own event loop stood still for longer, silence is nobody's fault."""
+"""Fraction of the patience: if the own event loop stood still for longer, nobody is blamed for silence."""
 
 
 class Dispatcher:
-    """Asks the rounds of one gate."""
+    """Asks the questions of one gate, round by round."""
 
     def __init__(
         self,
@@ -82,9 +82,9 @@ class Dispatcher:
         local: LocalScheduler | None,
         patience: float,
     ) -> RoundResult:
-        """Ask this question about a call, wait until the round is over, and say how it ended.
+        """Ask this question about a call, wait until the round is over, and return how it ended.
 
-        A bus that went away since the first round is waited for. Raises UnreadableQuestion.
+        If the bus went away since the first round, wait for it. Raises UnreadableQuestion.
         """
         loop, client, phase = self.table.loop, self._client, asking.phase
         if phase != "select":
@@ -120,7 +120,7 @@ class Dispatcher:
         try:
             self.table.open[question.key] = question
             if group is not None and self.table.join_group(group, now) and client is not None:
-                client.bus.hurry_facts()  # what it waits for may be told in them
+                client.bus.hurry_facts()  # they may hold the end that it waits for
             if asked and client is not None:
                 self._publish(client, question)
             if unasked or hopeless:
@@ -129,14 +129,14 @@ class Dispatcher:
             question.end_if_over()
             if asked and client is not None:
                 self.table.leaves(now)
-            if local is not None:  # after that: a hook may keep the loop
+            if local is not None:  # last, as a hook may block the loop
                 hooks = loop.create_task(consult(local, question))
             if question.closed is not None:
                 await self.table.rest(call.started)
             closed = await question.future
         finally:
             closed = question.closed or question.end()
-            self.table.open.pop(question.key, None)  # a gate that is closed has forgotten it
+            self.table.open.pop(question.key, None)  # a closed gate has forgotten it already
             if self.table.held:
                 self.table.held.discard(question.key)
             if group is not None:
@@ -145,29 +145,29 @@ class Dispatcher:
                 hooks.cancel()
             if asked and client is not None:
                 self._settle(client, question, closed, patience)
-            # Whose answer is on its way may give as well.
+            # A scheduler whose answer is on its way may have given something too.
             gives = phase == ADMIT and (not closed.denied or bool(set(closed.unfinished) - {*closed.held}))
-            everybody = asked == audience.names and not call.passed_over  # (who is probed was asked, too)
+            everybody = asked == audience.names and not call.passed_over  # (a probed scheduler was asked too)
             all_agree = closed.agreed and local is None and not audience.shadows and everybody
             call.end_round(question, closed, audience.group if all_agree else None, gives=gives)
         return closed
 
     def go_on(self, call: DecisionState) -> None:
-        """A call is about to be waited for after a round: whoever was asked may still deny it."""
+        """Keep the rounds of a call that is waited for after a round: its recipients may still deny it."""
         call.keep_rounds()
         self.table.keep(call.rounds)
 
     def end(self, call: DecisionState) -> None:
-        """A call is decided."""
+        """Forget the rounds of a call that is decided."""
         if call.goes_on:
             self.table.forget(call.rounds)
         call.forget_rounds()
 
     def _write(self, call: DecisionState, asking: ToolQuestion, audience: Recipients) -> bytes:
-        """Return the body of a question; what was kept back in it is kept with the call.
+        """Return the body of a question. Values that were held back are kept with the call.
 
-        Who is asked sees what the tool takes for arguments that are left out; the tool still gets none.
-        Arguments that no rule can read are put to nobody whose word counts: raises UnreadableQuestion.
+        Schedulers see the tool's defaults for arguments that are left out; the tool is not given them.
+        Arguments that no rule can read are put to no scheduler that counts: raises UnreadableQuestion.
         """
         own, filled = asking.tool_input, fill_defaults(call.tools, asking)
         if filled is not own:
@@ -185,7 +185,7 @@ class Dispatcher:
         return body
 
     def _add_request(self, question: OpenRound) -> None:
-        """Write it once more, for those who read what the user asked for; the record keeps that."""
+        """Write the question again for schedulers that read the user's request. The record keeps it so."""
         call, body = question.call, question.body
         told = with_request(body, question.question.request, self._redactor, (call.outgoing, call.replaced))
         if told is not body:
@@ -196,10 +196,10 @@ class Dispatcher:
     def _whom(
         self, call: DecisionState, audience: Recipients, now: float
     ) -> tuple[Mapping[str, bool], tuple[str, ...]]:
-        """Who is waited for (and whether it is required), and who is asked.
+        """Return the schedulers that are waited for (and whether each is required), and those asked.
 
-        Asked, but not waited for: shadows, and the probes of those who are passed over. Whose verdicts
-        cannot be read yet is waited for as everyone is: they soon can be, or its silence is counted.
+        Asked but not waited for are shadows, and probes of schedulers that are set aside. A scheduler whose
+        verdicts cannot be read yet is waited for like any: soon they can be, or its silence is counted.
         """
         client = self._client
         awaited = dict(audience.required)
@@ -222,7 +222,7 @@ class Dispatcher:
         audience: Recipients,
         awaited: Mapping[str, bool],
     ) -> list[str]:
-        """Who must answer, is not alive, and was waited for before: it is asked, and not waited for."""
+        """Return required schedulers that are not alive and were waited for before: they are asked only."""
         if client is None or not client.absence.given_up:
             return []
         given_up = [name for name in audience.absent if awaited.get(name) and name in client.absence.given_up]
@@ -241,7 +241,7 @@ class Dispatcher:
         awaited: Mapping[str, bool],
         asked: Sequence[str],
     ) -> tuple[Mapping[str, bool], tuple[str, ...]]:
-        """The same without those who cannot be asked; a required one is waited for, and silent at once."""
+        """Return the same without those that cannot be asked. A required one is silent at once."""
         kept = dict(awaited)
         for name, why in unasked.items():
             if kept.get(name):
@@ -253,7 +253,7 @@ class Dispatcher:
     # ------------------------------------------------------------------ what a question asks back
 
     def problem(self, call: DecisionState, asked: ToolQuestion, scheduler: str, modify: Modify) -> str | None:
-        """What is wrong with a scheduler's modify of what it was asked about, or None."""
+        """Return the problem of a scheduler's modify of this question, or None."""
         return check_modify(
             modify,
             tool_name=asked.tool_name,
@@ -266,7 +266,7 @@ class Dispatcher:
         )
 
     def apply(self, call: DecisionState, asked: ToolQuestion, scheduler: str, modify: Modify) -> ProposedCall:
-        """The call that a valid modify makes of what was asked about."""
+        """Return the call that a valid modify makes of this question."""
         placeholders, limits = call.placeholders_of(asked.phase), self._config.schedulers.get(scheduler)
         plain = call.plain_of(asked.phase)
         arguments = final_arguments(modify, asked.tool_name, asked.tool_input, placeholders, limits, plain)
@@ -276,7 +276,7 @@ class Dispatcher:
     def lay_over(
         self, call: DecisionState, asked: ToolQuestion, modifies: Sequence[ReceivedVerdict]
     ) -> ProposedCall:
-        """What was asked about with these changes; without those with which it would be no valid call."""
+        """Return the call that was asked about with these changes, except those that make it invalid."""
         own = ProposedCall(asked.tool_name, asked.tool_input, asked.agent_target)
         changes = [
             self.apply(call, asked, heard.scheduler, heard.verdict)
@@ -293,14 +293,14 @@ class Dispatcher:
     def deny_for(
         self, call: DecisionState, asked: ToolQuestion, scheduler: str, verdict: Modify | AskUser
     ) -> Deny | None:
-        """What a verdict comes to for a caller who cannot do what it wants; None where they can."""
+        """Return the denial that a verdict becomes if the caller cannot do what it wants; else None."""
         if isinstance(verdict, AskUser):
             return None if call.reaches_person else deny_ask(scheduler, verdict)
         final, own = self.apply(call, asked, scheduler, verdict), call.own
         return deny_change(scheduler, verdict, own.tool, find_missing(call.can, own, final))
 
     def late(self, call: DecisionState, heard: ReceivedVerdict) -> None:
-        """A genuine verdict came after the end."""
+        """Handle a genuine verdict that came after the end."""
         self._on_late(call, heard)
 
     # ------------------------------------------------------------------ the bus
@@ -308,7 +308,7 @@ class Dispatcher:
     def _publish(self, client: GateClient, question: OpenRound) -> None:
         (id_, phase), body, asked = question.key, question.body, question.asked
         versions, version = question.audience.versions, question.audience.version
-        if question.question.again:  # whom nobody has seen is asked in the version that has this phase
+        if question.question.again:  # a scheduler never seen is asked in the version that has this phase
             versions, version = dict.fromkeys(asked, packing.NEWEST), packing.NEWEST
         question.outages = client.outages
         if self.keyring is not None:
@@ -332,7 +332,7 @@ class Dispatcher:
                     client.ask(alike, id_, packing.pack_item((version, id_, phase, body, None)))
 
     def _sign_item(self, kind: Kind, name: str, question: OpenRound, body: bytes, version: int) -> bytes:
-        """An item that asks or withdraws, with its signature where there are keys."""
+        """Return an item that asks or withdraws, signed if there are keys."""
         key, ring, mac = question.key, self.keyring, None
         if ring is not None:
             sign = ring.sign_withdrawn if kind == "withdrawn" else ring.sign_question
@@ -340,15 +340,15 @@ class Dispatcher:
         return packing.pack_item((version, *key, body, mac))
 
     def ask_again(self, question: OpenRound, name: str, version: int) -> None:
-        """Ask a scheduler once more, in the version that all its replicas have come to read."""
+        """Ask a scheduler once more, in the version that all its replicas read by now."""
         if self._client is not None and name in question.asked:
-            if version == packing.VERSION:  # which knows no request
+            if version == packing.VERSION:  # that version has no request
                 question.readers -= {name}
             item = self._sign_item("question", name, question, question.body_for(name), version)
             self._client.ask((name,), question.key[0], item)
 
     def _settle(self, client: GateClient, question: OpenRound, closed: RoundResult, patience: float) -> None:
-        """After a round: who was silent, who still holds, and where late verdicts belong."""
+        """Tidy up after a round: note silence, withdraw holds, and place late verdicts."""
         if closed.agreed and not (question.has_shadows or question.call.passed_over or client.failures.rows):
             client.table.record_end(question, complete=True)
             return
@@ -364,7 +364,7 @@ class Dispatcher:
             )
         if closed.silent:
             outage = question.outages != client.outages or not client.up
-            # Silence proves nothing where less than the whole patience was given: by us, or by our loop.
+            # Silence proves nothing if less than the whole patience was given, by us or by our loop.
             fair = patience >= self._patience and question.lag <= patience * EXCUSING
             for name in closed.silent:
                 if question.audience.required.get(name):
@@ -386,17 +386,17 @@ class Dispatcher:
 
     @staticmethod
     def _tell_failing(name: str, closed: RoundResult) -> None:
-        """An optional scheduler could not decide: whoever runs the agent is told once why."""
+        """Log once why an optional scheduler could not decide."""
         for heard in closed.heard:
             if heard.scheduler == name and isinstance(heard.verdict, Failure):
                 tell_failing(name, heard.verdict.reason or "", required=False)
 
     def on_held(self, question: OpenRound, heard: ReceivedVerdict) -> None:
-        """A hold came, and is waited for: whoever shows this call to a person is told."""
+        """Tell the viewer of a call that a scheduler holds it, and that the hold is waited for."""
         call = question.call
         self.table.held.add(question.key)
         if self._client is not None:
-            self._client.bus.hurry_facts()  # what it waits for may be told in them
+            self._client.bus.hurry_facts()  # they may hold the end that it waits for
         call.report_waits(self._note)
         if call.on_hold is None or not isinstance(heard.verdict, Hold):
             return
@@ -408,18 +408,18 @@ class Dispatcher:
         call_guarded(call.on_hold, held)
 
     def prove(self, scheduler: str, start: str) -> None:
-        """A signed verdict names the start that gave it."""
+        """Note that a signed verdict names the start that gave it."""
         if self._client is not None:
             self._client.prove(scheduler, start)
 
     def give_back(self, call: DecisionState) -> None:
-        """Tell all who gave something to a call that it will not run."""
+        """Tell all schedulers that gave something to a call that it will not run."""
         for question in call.take_admitted():
             for name in question.asked:
                 self.withdraw(question, name)
 
     def withdraw(self, question: OpenRound, scheduler: str) -> None:
-        """Tell a scheduler that nobody waits for its answer: what it holds, or gave, is for nobody."""
+        """Tell a scheduler that nobody waits for its answer, so that it frees what it holds or gave."""
         client = self._client
         if client is None or scheduler not in question.asked:
             return
@@ -431,7 +431,7 @@ class Dispatcher:
 
     @staticmethod
     def _reason(name: str, audience: Recipients, closed: RoundResult) -> str:
-        """Why the decision was made without an optional scheduler that the bus had reached."""
+        """Return why the decision was made without an optional scheduler that the bus had reached."""
         if any(one.scheduler == name and one.verdict.action == "failed" for one in closed.heard):
             return "failed"
         return "gone" if name in audience.absent else "silent"
@@ -439,7 +439,7 @@ class Dispatcher:
     def _give_up(
         self, client: GateClient, question: OpenRound, closed: RoundResult, name: str, *, fair: bool
     ) -> None:
-        """A required scheduler that said nothing: where it is not even alive, that is what is told."""
+        """Handle the silence of a required scheduler. If it is not alive, that becomes the reason."""
         announced = client.directory.announced.get(name)
         if announced is not None and announced.signs_otherwise:
             question.call.leave_unasked(name, f"{name} is {OTHER_SCHEME}")

@@ -1,6 +1,6 @@
-"""The scheduler in the agent's own process, its hooks: asked beside the bus, and heard like any other.
+"""The scheduler in the agent's own process: its hooks. It is asked beside the bus, and heard like any other.
 
-What they answer is checked by the open question as every verdict is; what they fail on is their own failure.
+The open question checks its answers as it checks every verdict. A failure of a hook is the hook's own.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from toolgate_orchestrator.decision.question.plain_values import copy_arguments
 from toolgate_orchestrator.decision.round.open_round import OpenRound
 
 LocalScheduler = Callable[[ToolQuestion], Awaitable[Sequence[Verdict]]]
-"""Decides in this process; it sees the call unredacted."""
+"""Decides in this process. It sees the call unredacted."""
 
 
 async def consult(local: LocalScheduler, question: OpenRound) -> None:
-    """Hear the hooks of this process: one more scheduler, whose failure is its own."""
+    """Ask the hooks of this process: they are one more scheduler, whose failure is its own."""
     verdicts: Sequence[Verdict | Failure]
     try:
         asked = question.question
@@ -52,9 +52,9 @@ async def consult(local: LocalScheduler, question: OpenRound) -> None:
 
 
 def _sanitize_answer(verdict: Verdict | Failure) -> Verdict | Failure:
-    """What a hook answered, in words that can leave this process; what is no verdict is a failure."""
+    """Return a hook's answer in words that can leave this process, or a failure if it is no verdict."""
     if isinstance(verdict, Continue | Deny | Modify | AskUser | Hold | Failure):
         if verdict.reason is None or verdict.reason.isascii():
             return verdict
         return verdict.model_copy(update={"reason": packing.make_readable(verdict.reason)})
-    return Failure(reason=f"a hook answered {type(verdict).__name__}, which is no verdict")
+    return Failure(reason=f"a hook answered {type(verdict).__name__}, which is not a verdict")

@@ -1,9 +1,9 @@
-"""Several schedulers want a person asked: one question that holds what each of them said. Pure.
+"""The one question to a person, made of the prompts of all schedulers that want the person asked. Pure.
 
-Nobody answers in place of another: every prompt is shown, by scheduler; silence allows the call only if
-all of them say so; the person has the longest of their times, and the options that all offer. All
-prompts together are as long as one may be, so that none pushes another, or the call, out of sight; where
-there are too many for that, nobody can be asked.
+No scheduler's prompt replaces another's: each is shown under its name. Silence allows the call only if all of
+them say so. The person has the longest of their times, and the options that all offer. All prompts together
+are as long as one may be, so that none pushes another, or the call, out of sight. If there are too many for
+that, nobody can be asked.
 """
 
 from collections.abc import Sequence
@@ -14,16 +14,16 @@ from toolgate_bus.ruling.merge import rank
 from toolgate_bus.telemetry.printable import printable, shorten
 
 OPTIONS: Final = ("Allow once", "Deny")
-"""Where they have fewer than two options in common."""
+"""Options if they have fewer than two in common."""
 MAX_PROMPT: Final = 2_000
 """Characters of all prompts together, as they are shown."""
 MAX_ASKERS: Final = 16
 _MAX_LINES: Final = 24
-"""Lines of all prompts together, where there are several."""
+"""Lines of all prompts together, if there are several."""
 
 
 def one_question(asks: Sequence[ReceivedVerdict]) -> AskUser | None:
-    """What the person is asked; one who is alone is asked in their own words. None: nobody can be asked."""
+    """Return the question; a single scheduler asks in its own words. None: nobody can be asked."""
     said = {(one.scheduler, one.verdict): None for one in sorted(asks, key=rank) if _asks(one)}
     verdicts = [(name, verdict) for name, verdict in said if isinstance(verdict, AskUser)]
     if not 0 < len(verdicts) <= MAX_ASKERS:
@@ -47,7 +47,7 @@ def _asks(heard: ReceivedVerdict) -> bool:
 
 
 def _line(name: str, prompt: str, askers: int) -> str:
-    """A prompt under its scheduler's name; further lines are set in: none passes for another's."""
+    """Return a prompt under its scheduler's name, further lines indented, so that none passes for another."""
     lines = printable(prompt).splitlines() or [""]
     most = max(1, _MAX_LINES // askers)
     kept = lines if len(lines) <= most else [*lines[: most - 1], "…"]

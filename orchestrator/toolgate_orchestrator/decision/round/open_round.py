@@ -1,7 +1,7 @@
-"""One open question: a `Round`, the future that waits for it, and what verdicts are checked against.
+"""One open question: a `Round`, the future that waits for it, and the checks of verdicts.
 
-The bus hands in items as they come, `open_rounds` hands in time. Everything that may be wrong with a
-verdict is found here, before the round hears it: signature, shape, priority cap, validity of a modify.
+The bus passes items in as they come, `open_rounds` passes time. Every fault of a verdict is found here,
+before the round hears it: signature, shape, priority cap, validity of a modify.
 """
 
 import asyncio
@@ -35,68 +35,68 @@ from toolgate_orchestrator.decision.round.consent import JudgedChange, agree, ju
 from toolgate_orchestrator.decision.round.decision_state import DecisionState
 
 GRACES: Final = 3
-"""So often the wait is drawn out because the own event loop stood still."""
+"""Number of times that a wait is extended because the own event loop stood still."""
 MIN_GRACE_S: Final = 0.05
 MAX_GRACE_S: Final = 0.25
 
 
 class Judge(Protocol):
-    """What the questions of one gate have in common."""
+    """The parts that all questions of one gate share."""
 
     caps: Mapping[str, int]
     keyring: Keyring | None
     orchestrator: str
     look_at: Callable[[float], None]
-    """Have the open questions ticked at this deadline at the latest."""
+    """Has the open questions ticked at this deadline at the latest."""
 
     def problem(self, call: DecisionState, asked: ToolQuestion, scheduler: str, modify: Modify) -> str | None:
-        """What is wrong with a scheduler's modify of what it was asked about, or None."""
+        """Return the problem of a scheduler's modify of this question, or None."""
 
     def apply(self, call: DecisionState, asked: ToolQuestion, scheduler: str, modify: Modify) -> ProposedCall:
-        """The call that a valid modify makes of what was asked about."""
+        """Return the call that a valid modify makes of this question."""
 
     def deny_for(
         self, call: DecisionState, asked: ToolQuestion, scheduler: str, verdict: Modify | AskUser
     ) -> Deny | None:
-        """What a verdict comes to for a caller who cannot do what it wants; None where they can."""
+        """Return the denial that a verdict becomes if the caller cannot do what it wants; else None."""
 
     def late(self, call: DecisionState, heard: ReceivedVerdict) -> None:
-        """A genuine verdict came after the end."""
+        """Handle a genuine verdict that came after the end."""
 
     def on_held(self, question: "OpenRound", heard: ReceivedVerdict) -> None:
-        """A hold came, and is waited for."""
+        """Handle a hold that is waited for."""
 
     def prove(self, scheduler: str, start: str) -> None:
-        """A signed verdict names the start that gave it."""
+        """Note that a signed verdict names the start that gave it."""
 
     def withdraw(self, question: "OpenRound", scheduler: str) -> None:
         """Tell a scheduler that nobody waits for its answer."""
 
     def ask_again(self, question: "OpenRound", name: str, version: int) -> None:
-        """Ask a scheduler once more, in the version that all its replicas have come to read."""
+        """Ask a scheduler once more, in the version that all its replicas read by now."""
 
 
 class OpenRound:
     """A question that waits for verdicts in one phase."""
 
     body = b""
-    """As it was written."""
+    """Question as it was written."""
     digest = b""
     told_body = b""
-    """The same with the user's request, where somebody reads it."""
+    """Question with the user's request, if some scheduler reads that."""
     told_digest = b""
     readers: frozenset[str] = frozenset()
-    """Who was asked with it."""
+    """Schedulers that were asked with the request."""
     outages = 0
     refused_by: tuple[str, ...] = ()
-    """Whose inboxes the bus would not write to."""
+    """Schedulers whose inboxes the bus would not write to."""
     closed: RoundResult | None = None
     deadline: float | None = None
-    """When `tick` must be called if nothing comes; None when it need not be."""
+    """Time at which `tick` must be called if nothing comes; None if it need not be."""
     lag = 0.0
-    """Seconds for which the own event loop stood still during the wait."""
+    """Seconds that the own event loop stood still during the wait."""
     free_from = 0.0
-    """Nobody counts as silent before this (`time.monotonic`): the loop stood, and must read first."""
+    """Time (`time.monotonic`) before which no scheduler counts as silent: a stalled loop must read first."""
     _graces = GRACES
 
     def __init__(
@@ -113,39 +113,39 @@ class OpenRound:
         self._judge, self.call, self.question, self._round = judge, call, question, round_
         self.audience, self.asked, self.future, self.started = audience, asked, future, started
         self.has_shadows = bool(audience.shadows)
-        """Whether shadows were asked: they answer when they like."""
+        """True if shadows were asked. They may answer at any time."""
         self.phase = question.phase
         self.key = (call.id, packing.NUMBERS[question.phase, question.again])
 
     def body_for(self, name: str) -> bytes:
-        """The question as it is written for this scheduler."""
+        """Return the question as it is written for this scheduler."""
         return self.told_body if name in self.readers else self.body
 
     def digest_for(self, name: str) -> bytes:
-        """Of what its verdict must be about, where there are keys."""
+        """Return the digest that this scheduler's verdict must sign, if there are keys."""
         return self.told_digest if name in self.readers else self.digest
 
     def ask_again(self, name: str, version: int) -> None:
-        """Ask a scheduler once more, unless it has answered or holds: nobody may have read it."""
+        """Ask a scheduler once more, unless it has answered or holds: nobody may have read the question."""
         if name in self.asked and self._round.waits_for(name):
             self._judge.ask_again(self, name, version)
 
     def list_holds(self) -> list[HoldPlace]:
-        """The holds that are waited for; those of hooks are stored nowhere."""
+        """Return the holds that are waited for. Holds of hooks are stored nowhere, so they are left out."""
         holding = self._round.list_holding() if self.closed is None else ()
         return [HoldPlace(name, *self.key) for name in holding if name in self.asked]
 
     def ask_holder_again(self, name: str, version: int) -> None:
-        """Ask a scheduler once more, if it still holds: what it keeps of this call is lost."""
+        """Ask a scheduler once more if it still holds: its stored hold of this call is lost."""
         if name in self.asked and name in self._round.list_holding():
             self._judge.ask_again(self, name, version)
 
     # ------------------------------------------------------------------ verdicts
 
     def take(self, scheduler: str, item: packing.Item, now: float) -> bool:
-        """Take one verdict off the bus; anything wrong with it is counted and dropped.
+        """Take one verdict off the bus. A faulty one is counted and dropped.
 
-        Return whether the round is over, or has another deadline: then `end_if_over` is to be called.
+        Return whether the round is over or has another deadline; then call `end_if_over`.
         """
         judge, audience = self._judge, self.audience
         known = codec.PLAIN_BODIES.get(item.body)
@@ -174,7 +174,7 @@ class OpenRound:
         return self._round.deadline != self.deadline
 
     def take_late(self, scheduler: str, item: packing.Item, now: float) -> bool:
-        """One verdict after the end; True if it was genuine."""
+        """Take a verdict after the end. Return True if it was genuine."""
         heard = self._read(scheduler, item, now)
         if heard is None:
             return False
@@ -182,14 +182,14 @@ class OpenRound:
         return True
 
     def object_late(self, scheduler: str, item: packing.Item, now: float) -> bool:
-        """One verdict after all had answered: a denial, by another replica, counts until all is decided."""
+        """Take a verdict after all had answered: a denial, by another replica, counts until the decision."""
         if scheduler in self.audience.shadows or packing.action_of(item.body) not in RESTRICTIVE:
             return False
         heard = self._read(scheduler, item, now)
         return heard is not None and heard.verdict.action == "deny" and self._object(heard)
 
     def receive(self, heard: ReceivedVerdict, now: float) -> bool:
-        """One verdict, checked; False when it came too late to count."""
+        """Take a checked verdict. Return False if it came too late to count."""
         in_time = self._round.receive(heard, now)
         if heard.verdict is not codec.PLAIN_CONTINUE and in_time and not codec.is_plain(heard.verdict):
             count_verdict(self.call, heard)
@@ -198,13 +198,13 @@ class OpenRound:
         return in_time
 
     def deny(self, scheduler: str, now: float) -> None:
-        """Count a verdict that the gate failed on as a denial; that of a shadow as nothing."""
+        """Count a verdict that the gate failed on as a denial, or as nothing if a shadow gave it."""
         if scheduler not in self.audience.shadows:
             verdict = Deny(reason=f"The gate failed on the verdict of {scheduler}; the call was not run.")
             self.receive(ReceivedVerdict(scheduler, verdict, 0, self.phase, now - self.started), now)
 
     def deny_by(self, who: str, reason: str, now: float) -> None:
-        """Have somebody who is not asked deny the call, also where this round of it is over."""
+        """Deny the call for somebody who was not asked, even if this round of it is over."""
         verdict, seconds = Deny(reason=reason), now - self.started
         heard = ReceivedVerdict(who, verdict, 0, self.phase, seconds, again=self.question.again)
         if not self.receive(heard, now):
@@ -214,7 +214,7 @@ class OpenRound:
     def judge_verdict(
         self, scheduler: str, verdict: Verdict | Failure, body: bytes, now: float, revision: str = ""
     ) -> ReceivedVerdict:
-        """A verdict with the priority it counts with, and what is wrong with it."""
+        """Return a verdict with the priority that it counts with, and with its problem, if any."""
         judge, audience = self._judge, self.audience
         priority = verdict.priority if verdict.priority is not None else audience.priorities.get(scheduler, 0)
         cap = judge.caps.get(scheduler)
@@ -222,7 +222,7 @@ class OpenRound:
         if capped and cap is not None:
             priority = cap
         if verdict.priority is None and scheduler in audience.capped and verdict.action != "continue":
-            capped = True  # what it announced of itself was
+            capped = True  # its announced priority was
         problem: str | None = None
         said: Verdict | None = None
         if type(verdict) is Modify:
@@ -252,7 +252,7 @@ class OpenRound:
         )
 
     def _judge_modify(self, scheduler: str, modify: Modify, priority: int) -> JudgedChange:
-        """How a modify counts in this phase."""
+        """Return how a modify counts in this phase."""
         judge, call, asked, author = self._judge, self.call, self.question, self.call.author
         if self.phase == "admit":
             return JudgedChange(modify, "phase")  # nothing is replaced any more
@@ -290,7 +290,7 @@ class OpenRound:
             metrics.count(metrics.BAD_MESSAGES, scheduler, error.reason)
             if error.reason == "forged" or packing.action_of(item.body) not in RESTRICTIVE:
                 return None
-            # It meant to stop the call, or to keep it waiting: that much can be read.
+            # It meant to stop the call, or to hold it: that much can be read.
             verdict = Deny(reason=f"{scheduler} objected to this call in words that cannot be read.")
             revision = ""
         if verdict.reason is not None and len(verdict.reason) > MAX_REASON:
@@ -311,14 +311,14 @@ class OpenRound:
         return counts
 
     def _is_answered(self, scheduler: str) -> bool:
-        """Whether its last word counted: another replica may have answered before the hold was heard of."""
+        """Return whether it has answered: another replica may have, before the hold arrived."""
         heard = self.closed.heard if self.closed is not None else ()
         return any(one.scheduler == scheduler and one.verdict.action != "hold" for one in heard)
 
     # ------------------------------------------------------------------ time and the end
 
     def on_stall(self, lag: float, now: float) -> None:
-        """The event loop stood still for `lag` seconds until now: what came meanwhile is to be read first."""
+        """Handle a stall of the event loop of `lag` seconds: verdicts that came meanwhile are read first."""
         self.lag += lag
         until = now + min(max(lag, MIN_GRACE_S), MAX_GRACE_S)
         if self.deadline is not None and until > self.deadline and self._graces:
@@ -326,19 +326,19 @@ class OpenRound:
             self.free_from = until
 
     def on_refusal(self, scheduler: str) -> None:
-        """The bus would not take the question for this scheduler."""
+        """Note that the bus did not take the question for this scheduler."""
         self.refused_by = (*self.refused_by, scheduler)
         self._round.unreachable(scheduler)
         self.end_if_over()
 
     def tick(self) -> None:
-        """Let time pass."""
+        """Let time pass, to the present."""
         self._round.tick(time.monotonic())
-        self.deadline = None  # nobody looks at it any more
+        self.deadline = None  # the timer no longer watches it
         self.end_if_over()
 
     def end_if_over(self) -> None:
-        """Close the round once nothing more is waited for; else have its deadline looked at."""
+        """Close the round if nothing more is waited for; else have its deadline watched."""
         if self.closed is not None:
             return
         deadline = self._round.deadline
@@ -349,7 +349,7 @@ class OpenRound:
             self._judge.look_at(deadline)
 
     def end(self) -> RoundResult:
-        """Close the round now."""
+        """Close the round now, and return its result."""
         if self.closed is None:
             self.closed = self._round.close()
             self.deadline = None
@@ -359,7 +359,7 @@ class OpenRound:
 
 
 def count_verdict(call: DecisionState, heard: ReceivedVerdict) -> None:
-    """Count a verdict that came in time. Plain continues, which are nearly all, wait for their decision."""
+    """Count a verdict that came in time. Plain continues, the usual kind, are counted with their decision."""
     action = heard.verdict.action
     metrics.count(metrics.VERDICTS, heard.scheduler, action, *call.labels)
     count_rule(heard)
@@ -378,7 +378,7 @@ def count_rule(heard: ReceivedVerdict) -> None:
 
 
 def count_remarks(heard: ReceivedVerdict) -> None:
-    """Count what was wrong with a verdict."""
+    """Count the faults of a verdict."""
     if heard.capped:
         metrics.count(metrics.PRIORITY_CAPPED, heard.scheduler)
     if heard.problem == OVERRULED:

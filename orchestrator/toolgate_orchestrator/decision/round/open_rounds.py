@@ -1,14 +1,16 @@
 """The questions of one process: the open ones by id, and those that ended a moment ago.
 
-A verdict finds its question here. One timer serves all open questions: it is set for the nearest
-deadline, and looks again when it fires; a question that ends before costs it nothing. Where the event
-loop stood still (a tool that blocks it, a long computation), verdicts may lie unread in the socket, or
-in the server until the next read asks for them: every open question is told, and gives them a moment
-before anybody counts as silent. It is noticed when questions leave late and when the timer fires late,
-for which it also fires shortly before each deadline.
-What ended with somebody unheard is kept for its late verdicts; of what ended complete only the id and who
-was asked, to tell a repeated verdict from one that nobody asked for. While its call is not decided (it is
-verified, a person thinks, a slot is waited for) every question of it is kept: a denial counts until then.
+A verdict finds its question here. One timer serves all open questions: it is set for the nearest deadline,
+and looks again when it fires. A question that ends before costs it nothing. If the event loop stood still (a
+tool that blocks it, a long computation), verdicts may lie unread in the socket, or in the server until the
+next read asks for them. Then every open question is told, and waits a moment before any scheduler counts as
+silent. A stall shows when questions leave late, or when the timer fires late; for that the timer also fires
+shortly before each deadline.
+
+A question that ended without an answer of some scheduler is kept for late verdicts. Of one that ended
+complete only the id and the recipients are kept, to tell a repeated verdict from one that nobody asked for.
+While its call is not decided (it is verified, a person thinks, a slot is waited for) every question of it is
+kept: a denial counts until then.
 """
 
 import asyncio
@@ -25,14 +27,14 @@ Key = tuple[bytes, int]
 REMEMBERED: Final = 1024
 KNOWN: Final = 8192
 REST_S: Final = 0.01
-"""So often decisions let others have the event loop, though nothing in them waits."""
+"""Seconds after which a decision gives the event loop to others, though it does not wait."""
 MAX_ENDED: Final = 1024
 JUST_S: Final = 0.02
-"""Facts that are older are written."""
+"""Age in seconds from which facts are written."""
 EVE_S: Final = 0.05
-"""So long before a deadline the timer looks whether the loop runs freely."""
+"""Seconds before a deadline at which the timer checks that the loop runs freely."""
 LATE_S: Final = 0.005
-"""A callback that is later than this was kept waiting by somebody."""
+"""Seconds of delay from which a callback counts as kept waiting."""
 _NEVER: Final = float("inf")
 
 
@@ -47,37 +49,37 @@ class OpenRounds:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.open: dict[Key, OpenRound] = {}
         self.held: set[Key] = set()
-        """Those of the open ones that somebody holds, or held."""
+        """Open questions that a scheduler holds, or held."""
         self.groups: dict[str, int] = {}
-        """Of each session how many of the open ones are of several calls at once: one may need another."""
+        """Number of open calls that were made together, by session: one of them may need another."""
         self.ended: dict[str, float] = {}
-        """When a call of a session ended last for which none was waiting (`time.monotonic`)."""
+        """Time (`time.monotonic`) at which a session's last call ended while none of it was waiting."""
         self.loop = loop
         self._armed = _NEVER
         self._leaving = self._rests_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._unheard: OrderedDict[Key, OpenRound] = OrderedDict()
         self._going_on: dict[Key, OpenRound] = {}
-        """Those that ended of calls that are not decided yet."""
+        """Ended questions of calls that are not decided yet."""
         self._ids: dict[Key, Sequence[str]] = {}
         self._older_ids: dict[Key, Sequence[str]] = {}
 
     async def rest(self, now: float) -> None:
         """Leave the event loop to others now and then, in a decision that waits for nobody.
 
-        Whoever asks again and again would else keep from connecting what is to be waited for.
+        A caller that asks again and again would otherwise keep the bus from connecting.
         """
         if now >= self._rests_at:
             self._rests_at = now + REST_S
             await asyncio.sleep(0)
 
     def join_group(self, session: str, now: float) -> bool:
-        """One of several calls at once is asked about; whether another of its session has just ended."""
+        """Note that a call of a group is asked about. Return whether another of its session just ended."""
         self.groups[session] = self.groups.get(session, 0) + 1
         return bool(self.ended) and now - self.ended.pop(session, -_NEVER) < JUST_S
 
     def leave_group(self, session: str) -> None:
-        """It is asked about no longer."""
+        """Note that such a call is no longer asked about."""
         left = self.groups.get(session, 0) - 1
         if left > 0:
             self.groups[session] = left
@@ -85,7 +87,7 @@ class OpenRounds:
             self.groups.pop(session, None)
 
     def is_awaited(self, session: object) -> bool:
-        """Whether a call of its session may wait for one that ends now; where that is not told, any call."""
+        """Return whether a call of a session may wait for one that ends now; without a session, any call."""
         if type(session) is not str or session in self.groups:
             return bool(self.groups)
         if len(self.ended) >= MAX_ENDED:
@@ -94,7 +96,7 @@ class OpenRounds:
         return False
 
     def look_at(self, deadline: float) -> None:
-        """Tick the open questions whose time has come, at this deadline (`time.monotonic`) at the latest."""
+        """Tick the open questions that are due, at this deadline (`time.monotonic`) at the latest."""
         if deadline - EVE_S < self._armed:
             now = time.monotonic()
             at = deadline - EVE_S if deadline - EVE_S > now else deadline
@@ -107,13 +109,13 @@ class OpenRounds:
             self._timer = self.loop.call_later(max(0.0, at - now), self._look)
 
     def leaves(self, now: float) -> None:
-        """A question leaves with this turn of the loop: see that it does."""
+        """Check that the question which leaves with this turn of the loop does leave."""
         if not self._leaving:
             self._leaving = now
             self.loop.call_soon(self._measure_lag)
 
     def record_end(self, question: OpenRound, *, complete: bool) -> None:
-        """A question was closed; `complete` if everyone asked has answered."""
+        """Record that a question was closed; `complete` if everyone asked has answered."""
         self._ids[question.key] = question.asked
         if len(self._ids) >= KNOWN:
             self._older_ids, self._ids = self._ids, {}
@@ -123,15 +125,15 @@ class OpenRounds:
                 self._unheard.popitem(last=False)
 
     def recent(self, key: Key) -> OpenRound | None:
-        """A question that ended with somebody unheard."""
+        """Return a question that ended without some answer."""
         return self._unheard.get(key)
 
     def keep(self, questions: Iterable[OpenRound]) -> None:
-        """The call of these goes on: what was asked about it can still be denied."""
+        """Keep these questions: their call goes on, and can still be denied."""
         self._going_on.update((question.key, question) for question in questions)
 
     def forget(self, questions: Iterable[OpenRound]) -> None:
-        """The call of these is decided."""
+        """Forget these questions: their call is decided."""
         for question in questions:
             self._going_on.pop(question.key, None)
 
@@ -140,15 +142,15 @@ class OpenRounds:
         return [*self.open.values(), *self._going_on.values()]
 
     def goes_on(self, key: Key) -> OpenRound | None:
-        """A question that ended, of a call that is not decided."""
+        """Return a question that ended, of a call that is not decided."""
         return self._going_on.get(key)
 
     def is_repeat(self, key: Key, scheduler: str) -> bool:
-        """Whether this scheduler was asked this lately: what it says now, it says again."""
+        """Return whether this scheduler was asked this lately, so that its verdict is a repeat."""
         return scheduler in self._ids.get(key, ()) or scheduler in self._older_ids.get(key, ())
 
     def close(self) -> None:
-        """Forget everything."""
+        """Forget all questions."""
         if self._timer is not None:
             self._timer.cancel()
         self.open.clear()

@@ -1,4 +1,4 @@
-"""Whether the shadows of a call would have decided it otherwise; nothing of what runs depends on it."""
+"""The verdicts of shadows, and whether they would have changed a decision. No call depends on them."""
 
 from collections.abc import Mapping
 
@@ -11,10 +11,10 @@ from toolgate_orchestrator.decision.question.validation import final_arguments
 
 
 class ShadowLog:
-    """What the shadows of one call say, whenever they say it, and whose word would have changed the outcome.
+    """The verdicts of one call's shadows, whenever they come, and which would have changed the outcome.
 
-    Each is compared once both its word and the decision are there, again when it says more, and named once
-    a call. Arguments are compared as they are, with what was redacted put back.
+    Each shadow is compared once its verdict and the decision are there, and again if it sends more. It is
+    named once per call. Arguments are compared unredacted.
     """
 
     __slots__ = ("_agent", "_decision", "_late", "_named", "_outgoing", "_replaced")
@@ -31,19 +31,19 @@ class ShadowLog:
         outgoing: RedactedArguments | None,
         replaced: RedactedArguments | None = None,
     ) -> None:
-        """What was decided; to whom the LLM's call delegates, and its arguments as they travelled.
+        """Record the decision, the agent to which the LLM's call delegates, and its arguments as sent.
 
-        `replaced` are those of the replacement.
+        `replaced` are the arguments of the replacement.
         """
         self._decision, self._agent = decision, agent
         self._outgoing, self._replaced = outgoing, replaced
 
     def add_late(self, late: ReceivedVerdict) -> None:
-        """A shadow's verdict that came when nobody listened for this round any longer."""
+        """Record a shadow's verdict that came after its round."""
         self._late = (*self._late, late)
 
     def take_disagreeing(self, limits: Mapping[str, SchedulerLimits]) -> tuple[str, ...]:
-        """Shadows now known to have changed the outcome, had they counted; none that was named before."""
+        """Return the shadows now known to have changed the outcome, had they counted; each only once."""
         decision = self._decision
         if decision is None or not (self._late or any(heard.shadow for heard in decision.verdicts)):
             return ()
@@ -68,7 +68,7 @@ class ShadowLog:
     def _whole(
         self, heard: ReceivedVerdict, decision: Decision, limits: Mapping[str, SchedulerLimits]
     ) -> ReceivedVerdict:
-        """A modify with the arguments it would run with."""
+        """Return a modify with the arguments it would run with."""
         if not isinstance(heard.verdict, Modify) or heard.problem:
             return heard
         if heard.phase == "verify":
@@ -87,7 +87,7 @@ class ShadowLog:
 def _with_originals(
     heard: ReceivedVerdict, modify: Modify, outgoing: RedactedArguments | None
 ) -> ReceivedVerdict:
-    """A change of a replacement with the arguments it would run with; invalid where nobody knows them."""
+    """Return a change of a replacement with the arguments it would run with; invalid if they are unknown."""
     if outgoing is None or modify.arguments is None:
         return heard
     try:

@@ -1,7 +1,7 @@
-"""Report at intervals that a call still waits for a person, a queue or an operator: `tool:waits`.
+"""Reports at intervals that a call still waits for a person, a queue or an operator: `tool:waits`.
 
-As long as it is reported, `toolgate_bus.ledger.money.settlement` keeps the call's reservation. Calls that do
-not wait are not reported. Not here: why they wait.
+While it is reported, `toolgate_bus.ledger.money.settlement` keeps the call's reservation. Calls that do not
+wait are not reported.
 """
 
 import asyncio
@@ -12,12 +12,12 @@ from toolgate_bus.protocol.events import ToolQuestion
 from toolgate_bus.protocol.fact_events import TOOL_WAITS
 
 TELL_S: Final = 600.0
-"""A fraction of the hour for which a reservation lasts of which nothing is heard."""
+"""Seconds between two reports: a fraction of the hour after which an unreported reservation ends."""
 Note = Callable[[str, Mapping[str, Any]], None]
 
 
 class WaitReporter:
-    """Tells of one call, from the first time that it waits until it is decided."""
+    """Reports on one call, from its first wait until it is decided."""
 
     __slots__ = ("_about", "_note", "_timer")
 
@@ -33,12 +33,12 @@ class WaitReporter:
         self._begin()
 
     def stop(self) -> None:
-        """It is decided."""
+        """Stop reporting: the call is decided."""
         self._timer.cancel()
 
 
 def describe_whose(question: ToolQuestion) -> dict[str, Any]:
-    """Of which call a fact tells."""
+    """Return the fields that say which call a fact is about."""
     return {
         "tool": question.tool_name,
         "tool_call_id": question.tool_call_id,

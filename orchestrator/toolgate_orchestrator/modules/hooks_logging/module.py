@@ -171,7 +171,7 @@ async def mount(
     if not settings.log_events:
         return None
     if coordinator.get_capability(NAME) is not None:
-        logger.warning("%s is mounted already; its first config holds", NAME)
+        logger.warning("%s is mounted already; the first config stays in force", NAME)
         return None
     session, parent = str(coordinator.session_id or ""), coordinator.parent_id
     path = _place(coordinator, settings, session)

@@ -38,7 +38,7 @@ def check_template(template: str) -> str:
     """Return a template that can be filled; raise ValueError with the reason if it cannot."""
     fields = _FIELD.findall(template)
     if unknown := sorted(set(fields) - _KNOWN):
-        raise ValueError(f"knows no {{{unknown[0][:80]}}}; it knows {{project}} and {{session_id}}")
+        raise ValueError(f"has an unknown field {{{unknown[0][:80]}}}; use {{project}} and {{session_id}}")
     if "session_id" not in fields:
         raise ValueError("has no {session_id}: sessions would share a file")
     if not template.endswith(".jsonl"):

@@ -104,7 +104,7 @@ class Endpoint:
         except llm_errors.InvalidRequestError as error:
             if not self._tells_usage or "stream_options" not in str(error):
                 raise
-            logger.info("%s does not take stream_options: usage of streams stays unknown", self.whose.server)
+            logger.info("%s does not take stream_options: the usage of streams is unknown", self.whose.server)
             self._tells_usage = False
             return await self._open_stream(ask, deadline)
 

@@ -157,7 +157,7 @@ class ProviderOpenAI:
             self.cost_usd = (self.cost_usd or Decimal(0)) + cost
         if joined.finish_reason == "content_filter" and not joined.text and not joined.calls:
             raise ContentFilterError(
-                "the server's filter let nothing through", provider=self.name, model=ask.model
+                "the server's content filter blocked the answer", provider=self.name, model=ask.model
             )
         metadata = {
             "provider": self.name,

@@ -236,7 +236,7 @@ class ChunkAssembler:
     def _more(self, call: JoinedCall, fragment: str) -> list[Event]:
         if call.done:
             if fragment.strip():
-                logger.warning("the server went on with the arguments of a tool call that was complete")
+                logger.warning("the server sent more arguments for a tool call that was complete")
             return []
         self._count(fragment)
         events: list[Event] = []

@@ -6,7 +6,7 @@ from toolgate_bus.protocol.events import Decision
 
 
 def describe_decision(decision: Decision | None) -> dict[str, Any]:
-    """The decision as hooks and the command line see it."""
+    """Return the fields about a decision for hooks and the command line; empty without one."""
     if decision is None:
         return {}
     return {
@@ -18,7 +18,7 @@ def describe_decision(decision: Decision | None) -> dict[str, Any]:
 
 
 def decision_record(decision: Decision) -> dict[str, Any]:
-    """A decision with every verdict, as exact JSON; times in seconds."""
+    """Return a decision with every verdict, as exact JSON. Times are in seconds."""
     return {
         "id": decision.id,
         "outcome": decision.outcome,

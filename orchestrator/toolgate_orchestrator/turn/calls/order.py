@@ -1,8 +1,8 @@
-"""One call after another: where the config says so, or where a provider marks calls as a sequence.
+"""Runs calls one after another: if the config says so, or if a provider marks calls as a sequence.
 
 A call that a provider gives `_amplifier_execution_mode = "sequential"` (actions on one screen, say) runs
-after those before it in its response, each result stored before the next begins. A sequence ends with the
-first call that fails or is refused: what follows rests on it, and gets a result that says so.
+after those before it in its response, and each result is stored before the next call begins. A sequence ends
+with the first call that fails or is refused. The calls behind it rest on it, and get a result that says so.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def is_sequence(calls: Sequence[ToolCall]) -> bool:
-    """Whether a response's calls build on one another."""
+    """Return whether a response's calls build on one another."""
     return any(call.sequential for call in calls)
 
 
 def explain_skip(failed: str) -> str:
-    """Why a call of a sequence did not run; `failed` is the call before it, or its id."""
+    """Return why a call of a sequence did not run; `failed` is the call before it, or its id."""
     return f"it was not run: {failed}, before it in the same sequence, failed"
 
 

@@ -1,13 +1,14 @@
-"""One call's whole way: selected, prepared, run.
+"""The way of one call: it is selected, prepared and run.
 
     select(call)  ─▶  tool:selecting … tool:selected   ─▶  the call to run  |  Refusal
     run(selected) ─▶  tool:pre, the tool, tool:post|error ─▶  Ran
 
-A call that a tool:pre hook changed is one that nobody has ruled on: it is selected again. A call
-that was let through and is not run after all is told as the fact tool:unused, so that what was
-reserved for it is given back. In which order or how many at once, is the loop's affair.
-A session that is cancelled waits for nobody's ruling: the question is withdrawn. A person who is asked
-may say no first; and what was ruled is told, whatever is cancelled meanwhile.
+If a tool:pre hook changes a call, no scheduler has ruled on the new one, so it is selected again. A call that
+was let through but does not run is recorded as the fact tool:unused, so that its reservations are given back.
+The loop decides on the order of calls, and how many run at once.
+
+A cancelled session does not wait for rulings: the question is withdrawn. A person who is asked may say no
+first. Whatever is cancelled meanwhile, a ruling that was made is reported.
 """
 
 import time
@@ -23,26 +24,26 @@ from toolgate_orchestrator.turn.values.messages import ToolCall
 NOT_RUN = "was not run: the session was cancelled"
 STOPPED = "the session was cancelled before it was ruled on"
 HEARD_S = 0.5
-"""So long whoever asks a person may take to withdraw the question, or to answer it with no."""
+"""Seconds in which a person's client may withdraw the question, or answer it with no."""
 
 
 class CallResult(NamedTuple):
-    """What came of one call."""
+    """The result of one call."""
 
     call: ToolCall
-    """As it ran, after schedulers and hooks; or the one that was refused."""
+    """The call that ran, after schedulers and hooks; or the one that was refused."""
     content: Any
-    """For the LLM."""
+    """Result for the LLM."""
     output: Any = None
-    """The tool's own value, unchanged unless a hook changed it."""
+    """Value that the tool returned, unless a hook changed it."""
     refused: str | None = None
-    """Why it did not run."""
+    """Reason why it did not run."""
     error: tuple[str, str] | None = None
-    """Type and message, where the tool failed."""
+    """Type and message of the error, if the tool failed."""
 
 
 class CallPipeline:
-    """The way of one turn's calls; without a selection every call stands as the LLM chose it."""
+    """The way of one turn's calls. Without a selection, every call runs as the LLM chose it."""
 
     def __init__(
         self,
@@ -52,24 +53,24 @@ class CallPipeline:
         cancelled: Callable[[], bool] = lambda: False,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`cancelled` in any way; `stopping`: after the tools that run. The turn itself ends at once."""
+        """Make a pipeline; `cancelled` tells of any cancellation, `stopping` of a graceful one."""
         self._selection, self._tools, self._note = selection, tools, note
         self._cancelled, self._stopping = cancelled, stopping
         self._stopping_since: float | None = None
 
     async def select(self, call: ToolCall) -> ToolCall | CallRefusal:
-        """The call to run, which may be another than the LLM's, or why none may run."""
+        """Return the call to run, which may be another than the LLM's, or the refusal."""
         if self._selection is None:
             return call
         selected: ToolCall | CallRefusal | None = None
         with Watch(self._over):
             selected = await self._selection.select(call)
         if isinstance(selected, CallRefusal):
-            await self._selection.tell(selected)  # it was ruled on: that is told, whatever is cancelled now
+            await self._selection.tell(selected)  # a ruling that was made is reported, whatever is cancelled
         return selected or CallRefusal(STOPPED, call)
 
     def _over(self) -> bool:
-        """Whether nobody waits for a ruling any longer; where a person is asked, they may say no before."""
+        """Return whether the wait for a ruling is over. A person who is asked may say no before that."""
         if not self._stopping():
             self._stopping_since = None
             return False
@@ -80,10 +81,10 @@ class CallPipeline:
         return not asking or now - self._stopping_since >= HEARD_S
 
     async def run(self, selected: ToolCall | CallRefusal) -> CallResult:
-        """Run what was selected; nothing but cancellation is raised."""
+        """Run a selected call. Raise nothing but a cancellation."""
         if isinstance(selected, CallRefusal):
             return CallResult(selected.call, str(selected), refused=selected.reason)
-        if self._cancelled():  # while it was ruled on
+        if self._cancelled():  # cancelled during the ruling
             self._report_unused(selected)
             return CallResult(selected, f"The tool call {NOT_RUN}.", refused=NOT_RUN)
         prepared = await self._prepare(selected)
@@ -93,7 +94,7 @@ class CallPipeline:
         return CallResult(prepared, outcome.content, outcome.output, outcome.withheld, outcome.error)
 
     async def _prepare(self, selected: ToolCall) -> ToolCall | CallRefusal:
-        """The call after tool:pre, ruled on once more where a hook changed it."""
+        """Return the call after tool:pre. If a hook changed it, it was ruled on again."""
         prepared: ToolCall | CallRefusal | None = None
         with Watch(self._stopping):
             try:

@@ -1,8 +1,8 @@
-"""What a host sees of a tool while it runs: its name among those that run, and whose call it is.
+"""Shows a running tool to the host: its name among those that run, and the call that it runs for.
 
 Tools that delegate, and screens that show them, look up their own call in the coordinator's
-`_tool_dispatch_contexts`, by the task that runs them; the token of the session names what runs, a delegation
-by the agent that works. Both are Amplifier's; a coordinator that has neither is left alone.
+`_tool_dispatch_contexts`, by the task that runs them. The session's token names the running tools, a
+delegation by the agent that works. Both belong to Amplifier; a coordinator without them is left alone.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ _MAX_NAME: Final = 200
 
 @contextmanager
 def show_running(coordinator: Any | None, call: ToolCall) -> Iterator[None]:
-    """Inside, the host sees that this task runs this call."""
+    """Show the host, within the block, that this task runs this call."""
     token, task = getattr(coordinator, "cancellation", None), asyncio.current_task()
     contexts = _contexts_of(coordinator)
     if token is not None:
@@ -34,7 +34,7 @@ def show_running(coordinator: Any | None, call: ToolCall) -> Iterator[None]:
 
 
 def _contexts_of(coordinator: Any | None) -> dict[Any, dict[str, Any]]:
-    """The coordinator's own; one that nobody sees where it has none and takes none."""
+    """Return the coordinator's contexts, or a dict that nobody sees if it has none and takes none."""
     known = getattr(coordinator, _CONTEXTS, None)
     if isinstance(known, dict):
         return known

@@ -3,8 +3,7 @@
     call ─▶ gate.decide (schedulers on the bus, hooks in process, a person) ─▶ tool:selected ─▶ call
                                               └─▶ policy:violation ─▶ Refusal
 
-Nothing is asked and nothing emitted where nobody listens and no scheduler is there: then the LLM's
-choice stands.
+If no hook listens and no scheduler is there, nothing is asked and nothing emitted: the LLM's choice stands.
 """
 
 import logging
@@ -37,7 +36,7 @@ __all__ = ["TOOL_HELD", "TOOL_SELECTING", "Selection"]
 
 logger = logging.getLogger(__name__)
 _TOLD: Final = ("tool_name", "tool_call_id", "source", "original_tool", "parallel_group_id", "iteration")
-"""Fields of the fact that hooks on tool:selected are told."""
+"""Fields of the fact that hooks on tool:selected receive."""
 
 
 class Selection:
@@ -62,11 +61,11 @@ class Selection:
         self._schemas = {name: schema_of(tool) for name, tool in tools.items()}
         gate.show_tools(self._schemas)
         self.approvals = Approvals(hooks)
-        """Whoever asks the person; tells how many questions are open."""
+        """Asks the person, and counts open questions."""
         self._holds = HoldReporter(hooks)
 
     async def select(self, call: ToolCall) -> ToolCall | CallRefusal:
-        """The call to run, which may be another than the LLM's, or why none may run."""
+        """Return the call to run, which may be another than the LLM's, or the refusal."""
         if call.problem:
             return call
         local = None
@@ -90,7 +89,7 @@ class Selection:
                 await self._gate.vacancy.tell_unruled()
             decision = await self._session.rule(asked, local=local, ask=self.approvals, on_hold=on_hold)
         except Exception as error:  # noqa: BLE001 - a fault of the gate must not end the turn
-            # The gate failed: a denial as soon as anybody might have objected, else the LLM's choice stands.
+            # Deny as soon as a scheduler might have objected; else the LLM's choice stands.
             logger.error("the gate failed on %s: %s", call.name, where(error))
             if local is not None or self._gate.ruled:
                 return CallRefusal(f"it could not be ruled on: {type(error).__name__}", call)
@@ -119,7 +118,7 @@ class Selection:
         await self._hooks.consult(TOOL_SELECTED, {**told, **describe_decision(decision)}, chosen.name)
 
     async def tell(self, refusal: CallRefusal) -> None:
-        """Tell hooks of a call that was ruled on and may not run."""
+        """Tell hooks about a call that was ruled on and may not run."""
         call, decision = refusal.call, refusal.decision
         if decision is None:
             return

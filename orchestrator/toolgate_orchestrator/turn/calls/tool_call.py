@@ -3,8 +3,8 @@
     before(call)  ─▶  the call, perhaps changed by a hook  |  Refusal
     run(call)     ─▶  Outcome: the content of its one result, whatever happens
 
-Nothing here raises for what a tool, a hook or the LLM did; only cancellation passes. Whether a call
-should run at all (`tool:selecting`) was decided before; storing the result comes after.
+Nothing here raises for what a tool, a hook or the LLM did; only a cancellation passes. The decision whether a
+call runs (`tool:selecting`) comes before, storing the result comes after.
 """
 
 import asyncio
@@ -49,32 +49,32 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class CallRefusal:
-    """A call that must not run, and what the LLM is told."""
+    """A call that must not run, with the reason for the LLM."""
 
     reason: str
     call: ToolCall
     decision: Decision | None = None
-    """What was ruled, where it was ruled on."""
+    """Decision on the call, if there is one."""
 
     def __str__(self) -> str:
         return refuse_tool(self.reason)
 
 
 class ToolOutcome(NamedTuple):
-    """What came of running a tool."""
+    """The result of running a tool."""
 
     content: Any
-    """For the LLM."""
+    """Result for the LLM."""
     output: Any = None
     """`ToolResult.output`, unchanged unless a hook on tool:post changed it."""
     error: tuple[str, str] | None = None
-    """Type and message, where the tool raised or said that it failed."""
+    """Type and message, if the tool raised or reported that it failed."""
     withheld: str | None = None
-    """Why a hook on tool:post keeps the result from the LLM."""
+    """Reason why a hook on tool:post keeps the result from the LLM."""
 
 
 class _ToolFailure(Exception):  # noqa: N818 - control flow of this module
-    """A tool could not be run; carries the type named in tool:error."""
+    """A tool could not be run; it carries the error type for tool:error."""
 
     def __init__(self, kind: str, message: str, *, ran: bool = False) -> None:
         super().__init__(message)
@@ -89,10 +89,10 @@ class ToolCalls:
     _hooks: Hooks
     _note: Note | None = None
     _posts_errors: bool = False
-    """Whether tool:post follows tool:error where a tool ran, as hosts of loop-streaming expect."""
+    """True if tool:post follows tool:error after a tool ran, as hosts of loop-streaming expect."""
 
     async def before(self, call: ToolCall) -> ToolCall | CallRefusal:
-        """Ask the hooks on tool:pre; a modify changes the tool or its arguments."""
+        """Ask the hooks on tool:pre. A modify changes the tool or its arguments."""
         if call.problem:
             return call
         consulted = await self._hooks.consult(TOOL_PRE, lambda: payload_of(call), call.name)
@@ -109,7 +109,7 @@ class ToolCalls:
         return replace(call, name=call.name if name is None else name, arguments=arguments)
 
     async def run(self, call: ToolCall) -> ToolOutcome:
-        """Run the tool and tell what came of it."""
+        """Run the tool and report its outcome."""
         with span_of_tool(call, mounted=call.name in self.tools) as span:
             outcome = await self._run(call)
             if outcome.error is not None:
@@ -147,7 +147,7 @@ class ToolCalls:
         except BaseException as error:
             if not theirs(error):
                 raise
-            if is_cancel_requested():  # it was told to end, and says so in another way
+            if is_cancel_requested():  # it was cancelled, and reports that in another way
                 raise asyncio.CancelledError from None
             words = words_of(error)
             raised = f"raised {name_of(error)}{f': {words}' if words else ''}"
@@ -169,7 +169,7 @@ class ToolCalls:
         return await self._after(call, shown, outcome) if heard else outcome
 
     async def _after(self, call: ToolCall, shown: Any, outcome: ToolOutcome) -> ToolOutcome:
-        """Tell the hooks on tool:post, who may withhold the result or replace it."""
+        """Tell the hooks on tool:post, which may withhold the result or replace it."""
         payload = payload_of(call) | {"result": shown, "tool_result": shown}
         consulted = await self._hooks.consult(TOOL_POST, payload, call.name)
         if consulted.denied is not None:
@@ -190,7 +190,7 @@ class ToolCalls:
         ran: bool = True,
     ) -> ToolOutcome:
         self._fact("fail" if ran else "release", call, {"error": kind, **said}, started)
-        logger.info("tool %s failed: %s", call.name, kind)  # its words may repeat its arguments
+        logger.info("tool %s failed: %s", call.name, kind)  # the message may repeat arguments
         payload = payload_of(call) | {"error": {"type": kind, "msg": message}}
         await self._hooks.consult(TOOL_ERROR, payload, call.name)
         outcome = ToolOutcome(f"Error: {kind}: {message}", error=(kind, message))
@@ -210,7 +210,7 @@ class ToolCalls:
 
 
 def payload_of(call: ToolCall) -> dict[str, Any]:
-    """What every event about a call tells of it."""
+    """Return the fields that every event about a call has."""
     return {
         "tool_name": call.name,
         "tool_input": call.arguments,
@@ -222,16 +222,16 @@ def payload_of(call: ToolCall) -> dict[str, Any]:
 
 
 def current_call() -> ToolCall | None:
-    """The call that this tool is executed for: the kernel tells it its arguments only.
+    """Return the call that this tool is executed for: the kernel gives a tool only its arguments.
 
-    None outside of one of our loops. Each call runs in a context of its own, also side by side.
+    Return None outside of one of our loops. Each call runs in its own context, also concurrently.
     """
     return _CURRENT.get()
 
 
 @contextmanager
 def enter_call(call: ToolCall) -> Iterator[None]:
-    """Inside, `current_call` gives this call."""
+    """Make `current_call` return this call within the block."""
     token = _CURRENT.set(call)
     try:
         yield

@@ -1,8 +1,8 @@
-"""What a tool gave back, as hooks see it and as the LLM is told.
+"""A tool's result as hooks see it, and as the LLM is told it.
 
-The text for the LLM is `ToolResult.get_serialized_output()`, whatever hooks were listening; only a
-hook that really changed the result changes the text. A result is another's value: what its methods
-raise is raised here, and ends no more than its call.
+The text for the LLM is `ToolResult.get_serialized_output()`, whatever hooks listen. Only a hook that really
+changed the result changes the text. A result is an object of other code: what its methods raise is raised
+here, and ends no more than its call.
 """
 
 import json
@@ -16,12 +16,12 @@ from toolgate_orchestrator.turn.values.jsonable import almost_same_json, jsonabl
 from toolgate_orchestrator.turn.values.tool_signals import signals_in
 
 MAX_FOR_LLM: Final = 4_000_000
-"""Characters of one result; no LLM reads more."""
+"""Most characters of one result; no LLM reads more."""
 _FIELDS = frozenset({"success", "output", "error", "content"})
 
 
 def as_tool_result(raw: Any) -> ToolResult:
-    """A tool's answer as ToolResult, also where a tool returns something plain."""
+    """Return a tool's answer as ToolResult, also if the tool returned something plain."""
     if isinstance(raw, ToolResult) or callable(getattr(raw, "get_serialized_output", None)):
         result: ToolResult = raw
         return result
@@ -29,21 +29,21 @@ def as_tool_result(raw: Any) -> ToolResult:
 
 
 class ToolReport(NamedTuple):
-    """What a result says."""
+    """The content of a result."""
 
     success: bool
     cost: int | None
     content: Any
-    """For the LLM."""
+    """Result for the LLM."""
     output: Any
     error: tuple[str, str] | None
-    """Type and message, where it says that the tool failed."""
+    """Type and message, if it reports that the tool failed."""
     signals: Mapping[str, Any]
-    """Of that, what its fact tells."""
+    """Fields for its fact, about that failure."""
 
 
 def read_result(result: ToolResult) -> ToolReport:
-    """Everything that is read of a result, read once; raises whatever its methods raise."""
+    """Return all that is used of a result, read once. Raise what its methods raise."""
     success = bool(getattr(result, "success", True))
     return ToolReport(
         success,
@@ -56,14 +56,14 @@ def read_result(result: ToolResult) -> ToolReport:
 
 
 def result_for_hooks(result: ToolResult) -> Any:
-    """The result as exact JSON: `success`, `output`, `error`, and `content` where there is some."""
+    """Return the result as exact JSON: `success`, `output`, `error`, and `content` if there is any."""
     if isinstance(result, ToolResult):
         return jsonable(result)
     return {field: jsonable(getattr(result, field, None)) for field in ("success", "output", "error")}
 
 
 def content_for_llm(result: ToolResult) -> Any:
-    """The text, or blocks that begin with the text where the tool gave pictures or the like."""
+    """Return the text, or blocks that begin with the text if the tool gave pictures or the like."""
     text = _text(result)
     blocks = getattr(result, "content", None)
     if not isinstance(blocks, list) or not blocks:
@@ -73,7 +73,7 @@ def content_for_llm(result: ToolResult) -> Any:
 
 
 def error_of(result: ToolResult) -> tuple[str, str]:
-    """Type and message of a result that says it failed."""
+    """Return type and message of a result that reports a failure."""
     error = getattr(result, "error", None)
     if isinstance(error, Mapping):
         said = error.get("message") or error.get("msg") or error
@@ -82,9 +82,9 @@ def error_of(result: ToolResult) -> tuple[str, str]:
 
 
 def cost_of(result: Any) -> int | None:
-    """What a tool says it cost, in micro-units: `cost_usd` in its output; None where it says nothing.
+    """Return the cost that a tool reports, in micro-units: `cost_usd` in its output; None if there is none.
 
-    A number or decimal text within the bounds of `money`; rounded up, as nothing may cost less than it does.
+    It is a number or decimal text within the bounds of `money`, rounded up, so that nothing costs too little.
     """
     output = getattr(result, "output", None)
     told = output.get("cost_usd") if isinstance(output, Mapping) else None
@@ -95,12 +95,12 @@ class ResultReplacement(NamedTuple):
     """A result that a hook replaced."""
 
     content: Any
-    """For the LLM."""
+    """Result for the LLM."""
     output: Any
 
 
 def find_replacement(sent: Any, data: Mapping[str, Any]) -> ResultReplacement | None:
-    """The new result if a hook on tool:post changed it, else None."""
+    """Return the new result if a hook on tool:post changed it; else None."""
     for key in ("result", "tool_result"):
         if key in data and not almost_same_json(data[key], sent):
             value = data[key]
@@ -126,5 +126,5 @@ def _text(result: ToolResult) -> str:
 
 
 def _words(value: Any) -> str:
-    """A value as text."""
+    """Return a value as text."""
     return readable(value if isinstance(value, str) else str(jsonable(value)), MAX_FOR_LLM)

@@ -81,7 +81,7 @@ def read_stall(answer: str) -> tuple[str, str]:
     word, reason = _two_lines(answer)
     verdict = word.lower()
     if verdict not in (*LOCKS, "resolvable"):
-        raise ValueError(f"the judge gave none of the verdicts: {word[:80]!r}")
+        raise ValueError(f"the judge gave no known verdict: {word[:80]!r}")
     return verdict, reason
 
 
@@ -126,7 +126,7 @@ def plain_summary(goal: Mapping[str, Any], state: str) -> str:
 def _two_lines(answer: str) -> tuple[str, str]:
     lines = [line.strip() for line in answer.splitlines() if line.strip()]
     if not lines:
-        raise ValueError("the judge said nothing")
+        raise ValueError("the judge gave an empty answer")
     return lines[0].strip("*.: ").upper(), (lines[1] if len(lines) > 1 else "no reason was given")[
         :MAX_REASON
     ]

@@ -176,7 +176,7 @@ class GoalPursuit:
             system, user = stall_question(goal["condition"], why, stalled_reasons(goal, why, self._config))
             return why, *read_stall(await self._ask(system, user, turn))
         except Exception as error:  # noqa: BLE001 - a judge that fails declares nothing stuck
-            logger.warning("whether the run is stuck could not be judged: %s", where(error))
+            logger.warning("the judge could not tell whether the run is stuck: %s", where(error))
             return "", "", None
 
     async def _summarize(self, goal: State, turn: PursuedTurn, state: str, error: str | None = None) -> str:
@@ -184,7 +184,7 @@ class GoalPursuit:
             system, user = summary_question(goal, state, error, self._config)
             return (await self._ask(system, user, turn)).strip() or plain_summary(goal, state)
         except Exception as failed:  # noqa: BLE001 - the run is over, and is reported in any case
-            logger.warning("the run could not be summed up: %s", where(failed))
+            logger.warning("the run could not be summarized: %s", where(failed))
             return plain_summary(goal, state)
 
     async def _ask(self, system: str, user: str, turn: PursuedTurn) -> str:

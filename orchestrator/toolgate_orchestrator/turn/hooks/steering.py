@@ -35,7 +35,7 @@ class SteeringQueue:
         """Add a text without waiting. Raise ValueError for an empty one, SteeringOverflow if too many
         wait."""
         if not isinstance(message, str) or not message.strip():
-            raise ValueError("steering: say something: the text is empty")
+            raise ValueError("steering: the text is empty")
         if len(self._texts) >= MAX_QUEUED:
             raise SteeringOverflow(f"steering: {MAX_QUEUED} texts wait already: wait for the next request")
         self._texts.append(message)

@@ -5,9 +5,9 @@
                       ▼
                gate.decide ─▶ send │ send to that provider and model │ LlmDenial: the turn ends
 
-A question has no word of the conversation in it. Hooks on tool:selecting are not asked: they rule on tools.
-A denial is told to them as policy:violation. What was let through is settled by the facts of the request
-(`usage`, `provider:error`), which name the decision.
+A question holds no words of the conversation. Hooks on tool:selecting are not asked, as they rule on tools; a
+denial reaches them as policy:violation. The facts of the request (`usage`, `provider:error`) name the
+decision, and settle what was let through.
 """
 
 import json
@@ -39,11 +39,11 @@ ANSWER: Final = "answer"
 WRAP_UP: Final = "wrap_up"
 GOAL: Final = "goal"
 _NEVER: Final[Mapping[str, Any]] = {"not": {}}
-"""Schema of what is only listed: nothing may be asked of it by that name."""
+"""Schema for tools that are only listed: no call may name them."""
 
 
 class LlmDenial(Exception):  # noqa: N818 - control flow inside the turn engine, caught by it
-    """A scheduler, or a person, said no to a request; the text is fit for the user."""
+    """A scheduler, or a person, denied a request. The text is fit for the user."""
 
     def __init__(self, decision: Decision) -> None:
         super().__init__(refuse_request(reason_of(decision)))
@@ -51,18 +51,18 @@ class LlmDenial(Exception):  # noqa: N818 - control flow inside the turn engine,
 
 
 class LlmTarget(NamedTuple):
-    """Who is to answer a request."""
+    """The provider and model that are to answer a request."""
 
     name: str
-    """The provider's mount name."""
+    """Mount name of the provider."""
     provider: Any
     model: str | None = None
-    """None: the provider's own."""
+    """Name of the model; None: the provider's own."""
     max_output_tokens: int | None = None
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What of a request a scheduler has set."""
+        """Fields of the request that a scheduler has set."""
         wanted = {"model": self.model, "max_output_tokens": self.max_output_tokens}
         return {name: value for name, value in wanted.items() if value is not None}
 
@@ -74,11 +74,11 @@ class Admission(NamedTuple):
     """Id of the decision."""
     target: LlmTarget
     input_tokens: int
-    """How long the request is, at a guess."""
+    """Estimated length of the request, in tokens."""
 
 
 class LlmGate:
-    """What one turn asks about its requests; made where there is a gate."""
+    """The questions of one turn about its requests. It needs a gate."""
 
     def __init__(
         self,
@@ -98,15 +98,15 @@ class LlmGate:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether anybody rules on requests to an LLM."""
+        """True if a scheduler rules on requests to an LLM."""
         return self._gate.wanted(LLM_REQUEST, is_request=True)
 
     async def admit(
         self, target: LlmTarget, request: ChatRequest, iteration: int, purpose: str, tokens: int | None = None
     ) -> Admission | None:
-        """Who is to answer; None where the session was cancelled meanwhile. Raises LlmDenial.
+        """Return the admission of a request; None if the session was cancelled meanwhile. Raise LlmDenial.
 
-        `tokens` is how long the provider says the request is.
+        `tokens` is the length of the request as its provider counts it.
         """
         asked: dict[str, Any] = {
             "provider": target.name,
@@ -137,7 +137,7 @@ class LlmGate:
         return Call(LLM_REQUEST, asked, tools, self._place, call_id, iteration=iteration, is_request=True)
 
     def _over(self) -> Callable[[], bool]:
-        """Whether nobody waits for a ruling any longer; a person who is asked may say no before."""
+        """Return a function that tells whether the wait for a ruling is over; a person may say no before."""
         since: list[float] = []
 
         def over() -> bool:
@@ -173,16 +173,16 @@ class LlmGate:
 
 
 def estimate_request(request: ChatRequest) -> int:
-    """Roughly how many tokens a request takes: its messages, and the tools that it offers."""
+    """Return roughly how many tokens a request takes: its messages, and the tools that it offers."""
     tools = sum(len(json.dumps(jsonable(one.model_dump(exclude_none=True)))) for one in request.tools or ())
     return estimate_tokens(request) + tools // CHARACTERS_PER_TOKEN
 
 
 def _output_limit(provider: Any) -> int | None:
-    """The longest answer that a provider is set to give, where it says so."""
+    """Return the longest answer that a provider is set to give, in tokens; None if it does not say."""
     try:
         defaults = provider.get_info().defaults or {}
-    except Exception:  # noqa: BLE001 - of the provider's: then nobody knows
+    except Exception:  # noqa: BLE001 - the provider's fault: then the limit is unknown
         return None
     told = (defaults.get(name) for name in ("max_output_tokens", "max_tokens"))
     return next((most for most in told if type(most) is int and most > 0), None)

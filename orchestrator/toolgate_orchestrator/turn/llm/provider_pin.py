@@ -52,8 +52,8 @@ class ProviderPin:
         if self._name is not None:
             if self._name not in providers:
                 raise ValueError(
-                    f"the pinned provider {self._name!r} is not mounted any more, so its vendor cannot be "
-                    "told: call unpin() first"
+                    f"the pinned provider {self._name!r} is no longer mounted, so its vendor is unknown: "
+                    "call unpin() first"
                 )
             return self._name
         try:
@@ -67,9 +67,10 @@ class ProviderPin:
             return
         same = [each for each, one in providers.items() if _vendor_or_none(each, one) == mine]
         raise ValueError(
-            f"from {before!r} ({mine}) to {name!r} ({theirs}): another vendor is not supported yet. The "
+            f"from {before!r} ({mine}) to {name!r} ({theirs}): a change of vendor is not supported yet. The "
             f"history holds what {mine} signed (thinking.signature, thought_signature); {theirs} would "
-            f"refuse it, and the conversation be wedged. Of the same vendor: {_names(dict.fromkeys(same))}"
+            "refuse it, and the conversation could not go on. Providers of the same vendor: "
+            f"{_names(dict.fromkeys(same))}"
         )
 
     def _providers(self) -> Mapping[str, Any]:
@@ -84,13 +85,10 @@ def vendor_of(name: str, provider: Any) -> str:
         vendor = provider.get_info().id
     except Exception as error:
         raise ValueError(
-            f"provider {name!r} cannot say its vendor (get_info() failed: {type(error).__name__}), and "
-            "nobody should guess it"
+            f"provider {name!r} does not tell its vendor: get_info() failed ({type(error).__name__})"
         ) from error
     if not isinstance(vendor, str) or not vendor.strip():
-        raise ValueError(
-            f"provider {name!r} has no usable vendor id in get_info(), and nobody should guess it"
-        )
+        raise ValueError(f"provider {name!r} does not tell its vendor: get_info() has no usable id")
     return vendor.strip().lower()
 
 

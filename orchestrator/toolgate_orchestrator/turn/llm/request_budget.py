@@ -55,11 +55,11 @@ class RequestSize:
 def read_size(said: Any) -> RequestSize:
     """Read a provider's answer about size. Raise ValueError if it makes no sense."""
     if not isinstance(said, Mapping):
-        raise ValueError(f"is no mapping but {type(said).__name__}")
+        raise ValueError(f"it must be a mapping, not {type(said).__name__}")
     output = said.get("max_output_tokens")
     for name, value in [*((field, said.get(field)) for field in _FIELDS), ("max_output_tokens", output or 0)]:
         if type(value) is not int or value < 0:
-            raise ValueError(f"{name} must be a count of tokens")
+            raise ValueError(f"{name} must be a number of tokens")
     estimated, limit, context = (said[field] for field in _FIELDS)
     return RequestSize(estimated, limit, context, output or None)
 
@@ -86,7 +86,7 @@ class RequestFitter:
                 if before is None:
                     return request
                 raise ContextLengthError(
-                    "the provider's budget is unavailable after reporting a concrete budget"
+                    "the provider reported a budget for the request before, but not for its rebuild"
                 )
             try:
                 size = read_size(said)
@@ -98,9 +98,7 @@ class RequestFitter:
                 request.max_output_tokens = size.output or request.max_output_tokens
                 return request
             if size.context < 1:
-                raise ContextLengthError(
-                    "the request is too long, and cannot retain anything of the conversation"
-                )
+                raise ContextLengthError("the request is too long even without any of the conversation")
             if before is not None and size.context >= before:
                 raise ContextLengthError("the request is too long, and a further rebuild would not reduce it")
             if attempt < MAX_REBUILDS:

@@ -1,9 +1,9 @@
-"""The shapes of messages: as a context stores them, as a provider gets them.
+"""The shapes of messages: as a context stores them, and as a provider gets them.
 
-Contexts store dicts; providers take a typed `ChatRequest`. Calls are stored in `tool_calls` under
-`tool`, and as blocks of the content where their provider gave blocks. Only where it gave none do they have a
-`name`, too: some providers send on what has one beside the blocks, and each call would go out twice.
-Results are stored under `tool_call_id`.
+Contexts store dicts; providers take a typed `ChatRequest`. Calls are stored in `tool_calls` under `tool`, and
+as blocks of the content if their provider gave blocks. Only if it gave none do they have a `name` too: some
+providers also send entries with a name, and each call would go out twice. Results are stored under
+`tool_call_id`.
 """
 
 import logging
@@ -26,10 +26,10 @@ from toolgate_orchestrator.turn.values.raw_call import plain_call, reader_of
 logger = logging.getLogger(__name__)
 
 MAX_CALLS: Final = 1_000
-"""Calls of one response that run; further ones get a result that says so."""
+"""Most calls of one response that run. Further ones get a result that says so."""
 
 NOTHING_SAID: Final = "(no answer)"
-"""What is stored of a response without text and calls: providers refuse an empty message later on."""
+"""Text that is stored for a response without text and calls, as providers later refuse an empty message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,32 +40,32 @@ class ToolCall:
     name: str
     arguments: dict[str, Any] = field(default_factory=dict)
     problem: str | None = None
-    """Why the call cannot run as it came; None for a sound one."""
+    """Reason why the call cannot run as it came; None for a sound one."""
     group: str = ""
     iteration: int = 0
     opened: OpenCall | None = None
-    """What was let through; None before that, and in a loop that asks nobody."""
+    """The call as it was let through; None before that, and in a loop that asks nobody."""
     output_path: str | None = None
-    """Where loop-reactive keeps the result."""
+    """Path under which loop-reactive keeps the result."""
     sequential: bool = False
-    """Whether it runs after those before it."""
+    """True if it runs after the calls before it."""
 
     @property
     def decision(self) -> str:
-        """Id of the decision that let it through; empty where nobody was asked."""
+        """Id of the decision that let it through; empty if nobody was asked."""
         return "" if self.opened is None else self.opened.decision
 
     @property
     def grants(self) -> Mapping[str, int]:
-        """Fencing number of what each scheduler gave to it in `admit`; it rises with each grant.
+        """Fencing number of each scheduler's grant in `admit`. It rises with each grant.
 
-        A tool hands it to what it writes to, which refuses whoever comes with a lower one.
+        A tool passes it on to what it writes to, which refuses a lower number.
         """
         return {} if self.opened is None else self.opened.grants
 
 
 def calls_in(raw: Iterable[Any], group: str = "", iteration: int = 0) -> list[ToolCall]:
-    """The calls of one response: ids are there and unique, arguments are objects or a problem is named."""
+    """Return the calls of a response: each has a unique id, and an object as arguments or a problem."""
     calls: list[ToolCall] = []
     seen: set[str] = set()
     for item in raw:
@@ -85,25 +85,25 @@ def calls_in(raw: Iterable[Any], group: str = "", iteration: int = 0) -> list[To
 
 
 def tool_specs(tools: Mapping[str, Any]) -> list[ToolSpec]:
-    """What the LLM is told about the mounted tools."""
+    """Return the descriptions of the mounted tools for the LLM."""
     return [_spec(name, tool) for name, tool in tools.items()]
 
 
 def _spec(name: str, tool: Any) -> ToolSpec:
-    """A tool's own `native_tool_spec` as it is (computer use, tools of the provider's), else a function."""
+    """Return a tool's `native_tool_spec` as it is (computer use, a provider's own tools), else a function."""
     description = str(getattr(tool, "description", "") or "")
     fields: dict[str, Any] = {"name": name, "description": description, "parameters": schema_of(tool)}
     try:
         native = getattr(tool, "native_tool_spec", None)
         if isinstance(native, Mapping) and isinstance(native.get("type"), str):
             return ToolSpec(**{**fields, **jsonable(native)})
-    except Exception as error:  # noqa: BLE001 - of the tool's; as a function it can still be called
+    except Exception as error:  # noqa: BLE001 - the fault of the tool; it can still be called as a function
         logger.warning("native_tool_spec of tool %s: %s; it is offered as a function", name, where(error))
     return ToolSpec(**fields)
 
 
 def schema_of(tool: Any) -> dict[str, Any]:
-    """A tool's JSON schema; an open object where it gives none."""
+    """Return a tool's JSON schema; an open object if it gives none."""
     schema = getattr(tool, "input_schema", None)
     if isinstance(schema, Mapping) and schema:
         return dict(schema)
@@ -113,7 +113,7 @@ def schema_of(tool: Any) -> dict[str, Any]:
 def chat_request(
     messages: Sequence[Mapping[str, Any]], tools: list[ToolSpec] | None, tool_choice: str | None = None
 ) -> ChatRequest:
-    """The request as providers take it; raises pydantic's ValidationError for a message without a role."""
+    """Return the request as providers take it. Raise ValidationError (pydantic) if a message has no role."""
     typed = []
     for message in messages:
         content = message.get("content")
@@ -126,10 +126,10 @@ def chat_request(
 
 
 def assistant_message(response: Any, calls: Sequence[ToolCall]) -> dict[str, Any]:
-    """The LLM's answer as the context stores it, thinking blocks and provider state included.
+    """Return the LLM's answer as the context stores it, with thinking blocks and provider state.
 
-    Calls that are not among `calls` are left out: nobody will give them a result. An answer without any
-    of its calls is its text alone: what its provider keeps of it would go on from calls without results.
+    Calls that are not among `calls` are left out, as they will get no result. An answer without any of its
+    calls is stored as its text alone: its provider's state would build on calls without results.
     """
     if not calls and _has_calls(response):
         text = text_of(response)
@@ -148,8 +148,8 @@ def assistant_message(response: Any, calls: Sequence[ToolCall]) -> dict[str, Any
 
 
 def _call_entries(response: Any, calls: Sequence[ToolCall], content: Any) -> list[dict[str, Any]]:
-    """The calls beside the content. Their `name` is there only where the content holds no call: some
-    providers send back each that has one, and those in the content, too."""
+    """Return the calls that stand beside the content. They have a `name` only if the content holds no call:
+    some providers send back every call with a name, and those in the content too."""
     signatures = _signatures_of_calls(response)
     named = not any(map(_is_call, content))
     return [
@@ -165,7 +165,7 @@ def _has_calls(response: Any) -> bool:
 
 
 def _raw_calls(response: Any) -> list[Any]:
-    """The calls of a response wherever its provider put them: beside its content, and among it."""
+    """Return the calls of a response from both places: beside its content, and among it."""
     read = reader_of(response)
     listed, content = read("tool_calls"), read("content")
     blocks = content if isinstance(content, list | tuple) else ()
@@ -174,7 +174,7 @@ def _raw_calls(response: Any) -> list[Any]:
 
 
 def _read(raw: Any, field: str) -> Any:
-    """A field of a call as it came; None also where reading it raises."""
+    """Return a field of a call as it came; None also if reading it raises."""
     try:
         return reader_of(raw)(field)
     except BaseException as error:
@@ -184,7 +184,7 @@ def _read(raw: Any, field: str) -> Any:
 
 
 def _signatures_of_calls(response: Any) -> dict[str, str]:
-    """By id of a call what its provider signed it with, and wants back with it (Gemini does)."""
+    """Return, by call id, the signatures that a provider wants back with its calls (Gemini does)."""
     signed = ((_read(raw, "id"), _as_text(_read(raw, "signature"))) for raw in _raw_calls(response))
     return {
         id_: readable(said) for id_, said in signed if isinstance(id_, str) and said and type(said) is str
@@ -192,10 +192,10 @@ def _signatures_of_calls(response: Any) -> dict[str, str]:
 
 
 def _dump_content(response: Any, calls: Sequence[ToolCall]) -> Any:
-    """The blocks as dicts, in their order; a text alone as a text.
+    """Return the blocks as dicts, in their order; a single text as a text.
 
-    Where the provider puts calls among its blocks, each call is among them; where it does not, none is:
-    it would not know them again.
+    If the provider puts calls among its blocks, each call is among them. If it does not, none is, as the
+    provider would not recognize it.
     """
     content = reader_of(response)("content")
     blocks = list(content) if isinstance(content, list | tuple) else []
@@ -213,7 +213,7 @@ def _dump_content(response: Any, calls: Sequence[ToolCall]) -> Any:
 
 
 def _place_calls(blocks: Sequence[Any], calls: Sequence[ToolCall]) -> list[Any]:
-    """Each call once: in the place of its own block, else of the next that is nobody's, else at the end."""
+    """Return each call once: in the place of its own block, else of the next free block, else at the end."""
     wanted = {str(block.get("id")) for block in blocks if _is_call(block)}
     others = iter([call for call in calls if call.id not in wanted])
     owners = {call.id: call for call in calls if call.id in wanted}
@@ -235,18 +235,18 @@ def _is_call(block: Any) -> bool:
 
 
 def _is_blank(block: Any) -> bool:
-    """Whether a block is a text that says nothing, which providers refuse."""
+    """Return whether a block is a blank text, which providers refuse."""
     return isinstance(block, dict) and block.get("type") == "text" and not str(block.get("text", "")).strip()
 
 
 def _says_something(blocks: Sequence[Any]) -> bool:
-    """Whether there is a text."""
+    """Return whether there is a text."""
     texts = (block for block in blocks if isinstance(block, dict) and block.get("type") == "text")
     return any(not _is_blank(block) for block in texts)
 
 
 def _signed_thought(content: Any) -> dict[str, Any] | None:
-    """The first thinking block that its provider takes back, else the first redacted one.
+    """Return the first thinking block that its provider takes back, else the first redacted one.
 
     Anthropic wants it before the calls, and its provider reads it from a key of its own.
     """
@@ -257,7 +257,7 @@ def _signed_thought(content: Any) -> dict[str, Any] | None:
 
 
 def _block(block: Any) -> Any:
-    """A block as a dict; what an LLM put into a call stands in the call, made plain."""
+    """Return a block as a dict. The input of a call is left out: it stands, made plain, in the call."""
     if isinstance(block, BaseModel) and getattr(block, "type", None) == "tool_call":
         return {key: _as_text(value) for key, value in block if value is not None and key != "input"}
     if not isinstance(block, BaseModel):
@@ -270,17 +270,17 @@ def _block(block: Any) -> Any:
 
 
 def _as_text(value: Any) -> Any:
-    """Bytes as Base64, as they travel and are stored; anything else as it is."""
+    """Return bytes as Base64, in which they travel and are stored; any other value as it is."""
     return b64encode(value).decode() if isinstance(value, bytes) else value
 
 
 def result_message(call: ToolCall, content: Any) -> dict[str, Any]:
-    """The one result of a call."""
+    """Return the one result of a call."""
     return {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": content}
 
 
 def text_of(response: Any) -> str:
-    """The text of an answer, a blank line between its text blocks; its `text` where it has no other."""
+    """Return the text of an answer, with a blank line between its text blocks; else its `text`."""
     read_response = reader_of(response)
     content = read_response("content")
     if isinstance(content, str) and content:
