@@ -1,7 +1,7 @@
-"""Tasks that keep something going for as long as a bus lives.
+"""Keep background tasks running for as long as a bus lives.
 
-A keeper that fails by our own fault must not silently end the bus: it is logged, and begins again a
-second later. What fails because the server is away is tried again, ever more slowly (`Backoff`).
+A keeper that fails by a defect must not silently end the bus: the failure is logged, and the keeper starts
+again a second later. What fails because the server is away is tried again, ever more slowly (`Backoff`).
 """
 
 import asyncio

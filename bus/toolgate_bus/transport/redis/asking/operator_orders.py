@@ -1,6 +1,6 @@
-"""What operators tell one orchestrator process: that pauses or stops were changed.
+"""Handles operators' messages to one orchestrator process: pauses or stops were changed.
 
-A command line of an earlier version writes orders to stop instead, which end turns and do not stand.
+A command line of an earlier version writes orders to stop instead, which end turns once and do not last.
 """
 
 from collections.abc import Callable
