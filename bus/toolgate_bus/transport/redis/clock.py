@@ -1,8 +1,8 @@
 """The server's clock as one process sees it: to tell the age of an entry and the current minute. Pure.
 
 Local times are arguments, in seconds of any monotonic clock. Entry ids begin with the server's time in
-milliseconds. So an age compares the server's clock with itself, never the clocks of two machines. The estimate
-serves only to drop work for which nobody waits any longer.
+milliseconds. So an age compares the server's clock with itself, never the clocks of two machines. The
+estimate serves only to drop work for which nobody waits any longer.
 """
 
 from typing import Any, Final

@@ -42,7 +42,7 @@ class FactBuffer:
 
     @property
     def is_begun(self) -> bool:
-        """Whether a frame is on its way."""
+        """True if a frame is on its way."""
         return bool(self._unconfirmed)
 
     def add(self, waiting: Iterable[Callable[[], FactPayload]]) -> list[bytes]:

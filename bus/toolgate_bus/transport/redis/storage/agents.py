@@ -1,4 +1,4 @@
-"""Reads the fleet's living agents for operators. It reads the server.
+"""Reads the fleet's living agents from the server, for operators.
 
 It looks up every orchestrator on the roster; the key of a process that is gone expires within seconds.
 """
@@ -50,8 +50,8 @@ class Fleet:
     async def address(self, make: Callable[[Sequence[LiveAgent]], Order]) -> Order:
         """Return the order that `make` makes for the living sessions.
 
-        While `make` raises ConfigError, it is called again for 1.5 s: a session that began a moment ago may not
-        be listed yet. Raises the last ConfigError, and TransportError.
+        While `make` raises ConfigError, it is called again for 1.5 s: a session that began a moment ago may
+        not be listed yet. Raises the last ConfigError, and TransportError.
         """
         until = time.monotonic() + EXPIRY_SECONDS
         while True:

@@ -53,7 +53,7 @@ class PauseBoard:
         return await read_pauses(self._commands, self._keys)
 
     async def add(self, pause: Pause, for_s: float | None) -> tuple[Pause, int]:
-        """Let a pause stand from now on, for `for_s` seconds. Return it with its times, and the change's mark.
+        """Let a pause stand from now on, for `for_s` seconds. Return it with its times, and the mark.
 
         A pause with a known id is written again. Raises ConfigError if too many stand, and TransportError.
         """

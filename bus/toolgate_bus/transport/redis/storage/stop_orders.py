@@ -1,8 +1,8 @@
 """Records which orders to stop an orchestrator has carried out, and whose turns each ended. Pure.
 
-A session may begin, be stopped and be gone between two heartbeats, and its process with it. The operator still
-learns of it from the value of `agents:ORCH`, where orders stay for a while. Others write that value: reads are
-bounded like any message. Times are seconds.
+A session may begin, be stopped and be gone between two heartbeats, and its process with it. The operator
+still learns of it from the value of `agents:ORCH`, where orders stay for a while. Others write that value:
+reads are bounded like any message. Times are seconds.
 """
 
 from collections.abc import Iterable
