@@ -62,7 +62,7 @@ DECISION_SECONDS: Final = _seconds(
 )
 ASKED: Final = _counter(
     "asked_decisions",
-    "Decisions about which a scheduler was asked, each counted once. Rates of one scheduler are divided by it.",
+    "Decisions about which a scheduler was asked, each counted once. Rates of a scheduler divide by it.",
     *("scheduler", "tool", "agent"),
 )
 VERDICTS: Final = _counter(
@@ -80,7 +80,7 @@ VERDICT_SECONDS: Final = _seconds(
 )
 ADMISSION_SECONDS: Final = _seconds(
     "admission",
-    "Seconds from the question to the answer of a scheduler that admits calls, the wait in its queue included.",
+    "Seconds from the question to the answer of a scheduler that admits calls, its queue included.",
     "scheduler",
     buckets=SLOW,
 )
@@ -183,7 +183,7 @@ POISONED: Final = _counter(
 )
 HOLDS: Final = _counter("holds", "Questions that a scheduler held.", "scheduler")
 HOLDS_LOST: Final = _counter(
-    "holds_lost", "Holds that the server had forgotten, so that their questions were asked again.", "scheduler"
+    "holds_lost", "Holds that the server had forgotten, so their questions were asked again.", "scheduler"
 )
 CLAIMS_LOST: Final = _counter(
     "claims_lost",
@@ -198,7 +198,8 @@ WITHDRAWN: Final = _counter(
 )
 BUDGET_SETTLEMENTS: Final = _counter(
     "budget_settlements",
-    "Costs reported to a ledger: settled, corrected, late, duplicate, unreserved, charged, unplaced, foreign.",
+    "Costs reported to a ledger: settled, corrected, late, duplicate, unreserved, charged, unplaced, "
+    "foreign.",
     *("book", "outcome"),
 )
 SHORT_WRITES: Final = _counter(
