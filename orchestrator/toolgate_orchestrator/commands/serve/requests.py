@@ -100,8 +100,8 @@ class DecideRequest(PlaceBody):
     come back, `wait` again for a held call. A ruling that needs another ability becomes a denial; the call
     never runs unchanged instead."""
     timeout_ms: Annotated[int, Field(ge=1, le=MAX_TIMEOUT_MS)] = TIMEOUT_MS
-    """Maximum milliseconds until the answer: fewer than the caller's own limit. A call that is still held then
-    is denied, or `pending` if the caller can `wait`."""
+    """Maximum milliseconds until the answer: fewer than the caller's own limit. A call that is still held
+    then is denied, or `pending` if the caller can `wait`."""
     answer: PersonAnswerBody | None = None
     """A person's answer to the ruling `ask`. The call must be the same, or the answer is void."""
     trace: Annotated[dict[Text, Annotated[str, Field(max_length=512)]], Field(max_length=4)] | None = None

@@ -1,8 +1,8 @@
 """The sockets of a sidecar, and uvicorn on them: requests that are too slow, too large or too many end here.
 
 uvicorn waits for ever for a head that does not come. Here a connection has `HEAD_S` seconds for the head of
-its first request, `IDLE_S` between two, and `MAX_HEAD` bytes for each head. If there are too many connections,
-idle ones make room, the longest idle first.
+its first request, `IDLE_S` between two, and `MAX_HEAD` bytes for each head. If there are too many
+connections, idle ones make room, the longest idle first.
 """
 
 import asyncio
