@@ -198,7 +198,7 @@ class AnswersOut:
     def _keep(self, verdicts: Sequence[Verdicts], error: str) -> None:
         if not self._troubled:
             self._troubled = True
-            _log.error("verdicts were not taken: tried again", scheduler=self._scheduler, error=error)
+            _log.error("the server did not take verdicts: tried again", scheduler=self._scheduler, error=error)
         now = time.monotonic()
         for verdict in verdicts:
             metrics.count(metrics.REFUSED_WRITES, "verdicts")

@@ -349,7 +349,7 @@ class Lane:
             self.host.record_connection()
             metrics.count(metrics.RECONNECTS, "scheduler")
             if (refusal := hot.refusal or side.refusal) is not None:
-                backoff.note(_log, "the server is not the one to talk to", refusal)
+                backoff.note(_log, "this server cannot be used now", refusal)
                 await backoff.wait()
             else:
                 backoff.reset()

@@ -104,7 +104,7 @@ class SchedulerHost:
         with anyio.move_on_after(JOIN_S):
             await self.first.up.wait()
         if not self.first.up.is_set():
-            raise BusDown(f"the server took the first command and then no connection in {JOIN_S:.0f} s")
+            raise BusDown(f"the server answered once, and then took no connection within {JOIN_S:.0f} s")
         self.first.soon()
         if first:
             self._wanted = await self.shards.read(self.commands)
@@ -159,7 +159,7 @@ class SchedulerHost:
             for lane in opened:
                 await lane.up.wait()
         if opened:
-            _log.info("shards are read as well", shards=sorted(self.others))
+            _log.info("further shards are read", shards=sorted(self.others))
 
     async def _close(self, shards: Set[int]) -> None:
         """Announce that these shards are no longer read, and stop reading them a little later."""

@@ -60,7 +60,7 @@ class FactSpill:
         except (OSError, RuntimeError, CodecError) as error:
             _log.warning("facts cannot be kept for the next process", error=str(error))
             return False
-        _log.warning("facts that the server did not take wait for the next process", frames=len(frames))
+        _log.warning("the server did not take facts: the next process writes them", frames=len(frames))
         return True
 
     async def write(self, commands: Commands, server_ms: int) -> None:
@@ -81,7 +81,7 @@ class FactSpill:
         try:
             orchestrator, frames = _read(file.read(MAX_BYTES + 1))
         except CodecError as error:
-            _log.error("a file of facts cannot be read: it is left alone", file=str(place), error=str(error))
+            _log.error("a file of facts cannot be read: it stays as it is", file=str(place), error=str(error))
             return False
         key = self._keys.facts(orchestrator)
         adds: list[Sequence[Arg]] = [("XADD", key, "*", "event", "facts", "frame", frame) for frame in frames]

@@ -74,7 +74,7 @@ class HoldWatch:
         if isinstance(reply, Exception):
             if not self._told:
                 self._told = True
-                _log.warning("it cannot be seen whether calls are still held", error=str(reply))
+                _log.warning("it cannot be checked whether calls are still held", error=str(reply))
             return []
         if reply == len(self._asked):
             self._suspects = self._suspects.difference(self._asked)

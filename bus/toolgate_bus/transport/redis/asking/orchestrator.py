@@ -282,7 +282,7 @@ class RedisOrchestratorBus(OrchestratorBus):
             metrics.count(metrics.RECONNECTS, "write")
             self._on_connection_change()
             if link.refusal is not None:
-                backoff.note(_log, "the server is not the one to talk to", link.refusal)
+                backoff.note(_log, "this server cannot be used now", link.refusal)
                 await backoff.wait()
             else:
                 backoff.reset()
@@ -293,7 +293,7 @@ class RedisOrchestratorBus(OrchestratorBus):
             self._ready.set()
         elif str(error) != self._told:
             self._told = str(error)
-            _log.error("the bus refuses us", error=str(error))
+            _log.error("the bus refuses this process", error=str(error))
 
     def _on_connection_change(self) -> None:
         up = self.is_connected

@@ -66,7 +66,7 @@ class PauseWatch:
         except ConfigError as error:  # this user may not read them: the others are paused all the same
             if not self._told:
                 self._told = True
-                _log.warning("it cannot be seen what operators have paused and stopped", error=str(error))
+                _log.warning("pauses and stops of operators cannot be read", error=str(error))
             return []
         except TransportError:
             self.hurry()

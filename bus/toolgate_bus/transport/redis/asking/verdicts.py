@@ -324,7 +324,7 @@ class VerdictReader:
             seconds = self._misbehaving.again(name, now)
             metrics.count(metrics.BAD_MESSAGES, name, reason)
             _log.error(
-                "what stands in a verdict stream cannot be read: dropped",
+                "a verdict stream cannot be read: its content is dropped",
                 scheduler=name,
                 reason=reason,
                 seconds=round(seconds, 2),

@@ -45,7 +45,7 @@ def _looks(command: Sequence[Arg]) -> bool:
     if name in LOOKS or (name, *rest) in LOOKS_AT:
         return True
     if name not in TIDYING:
-        raise TransportError(f"a check may only look, and {name} could change something")
+        raise TransportError(f"a check may only read, but {name} could change something")
     return False
 
 

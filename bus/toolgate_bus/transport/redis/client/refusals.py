@@ -29,7 +29,7 @@ def refusal_of(command: Sequence[Arg], error: Exception) -> TransportError:
 def refusal(key: str, error: Exception) -> TransportError:
     """Return the error for an error reply about a key: what a person must do, or that a retry may help."""
     if type(error).__name__ == _NO_RIGHT:
-        return Refusal(f"{key}: the server gives this user no right to it ({error}): see deploy/redis/roles")
+        return Refusal(f"{key}: the server gives this user no right to it ({error}); see deploy/redis/roles")
     if "WRONGTYPE" in str(error):
         return Refusal(
             f"{key}: it holds something of another type, which is not Toolgate's: "

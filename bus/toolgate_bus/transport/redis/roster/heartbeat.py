@@ -141,7 +141,7 @@ class Heart:
             stuck = time.monotonic() - self._moved > STUCK_SECONDS
             if stuck and not self._complained:
                 _log.warning(
-                    "the loop that decides does not move: a call in it does not give way, and questions wait",
+                    "a call blocks the event loop that decides, and questions wait",
                     member=", ".join(self._members),
                     seconds=STUCK_SECONDS,
                 )

@@ -233,7 +233,7 @@ class Roster:
         for kind, many in surplus.items():
             metrics.ROSTER_STRANGERS.add((kind,), many)
         if surplus and not self._flooded:
-            _log.warning("too many names on the roster; the rest is passed over", surplus=surplus)
+            _log.warning("too many names on the roster; the rest is skipped", surplus=surplus)
         self._flooded = bool(surplus)
         return self._names.all
 
