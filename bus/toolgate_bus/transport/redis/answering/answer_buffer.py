@@ -170,7 +170,7 @@ class AnswersOut:
     # ------------------------------------------------------------------ replies
 
     def take_reply(self, tag: Any, reply: Any) -> bool:
-        """Take a reply. Return False if it is a refusal that this buffer does not handle."""
+        """Take a reply. Return False if an acknowledgement was refused, or the tag belongs to others."""
         if type(tag) is Verdicts:
             if type(reply) is ServerError:
                 self._keep([tag], str(reply))
@@ -198,7 +198,11 @@ class AnswersOut:
     def _keep(self, verdicts: Sequence[Verdicts], error: str) -> None:
         if not self._troubled:
             self._troubled = True
-            _log.error("the server did not take verdicts: tried again", scheduler=self._scheduler, error=error)
+            _log.error(
+                "the server did not take verdicts; they are tried again",
+                scheduler=self._scheduler,
+                error=error,
+            )
         now = time.monotonic()
         for verdict in verdicts:
             metrics.count(metrics.REFUSED_WRITES, "verdicts")
