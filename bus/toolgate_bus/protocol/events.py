@@ -179,7 +179,7 @@ class Hold(_Event):
 
 
 class Failure(_Event):
-    """A scheduler could not decide: it raised, or gave no verdict. A worker sends this, never an author.
+    """The scheduler could not decide: it raised, or gave no verdict. A worker sends this, never an author.
 
     It counts exactly as silence does, only at once instead of at the end of patience.
     """
