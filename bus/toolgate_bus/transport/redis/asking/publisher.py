@@ -42,9 +42,9 @@ FACTS_AGAIN_S: Final = 1.0
 ASK_AGAIN_S: Final = 2.0
 """Seconds after which a question is of no use any longer if the server did not take it, as it was not the
 primary."""
+DRAIN_S: Final = 3.0
 """Longest wait at the end for the server to take what is queued, in seconds, if there is a connection. The
 rest is left to the next process."""
-is left to the next process."""
 _log = get_logger("toolgate.bus")
 
 OnRefusal = Callable[[str, Sequence[bytes], str], None]
