@@ -54,6 +54,7 @@ def check_address(address: HttpAddress, tls: TlsFiles | None, *, has_token: bool
         raise ConfigError(
             f"--http: other machines can reach {address.host}, and a token alone does not protect what "
             "agents are about to do: listen on 127.0.0.1, or give --tls-cert, --tls-key and --tls-client-ca"
+        )
     if not has_token and not is_mutual:
         raise ConfigError(
             "--http: every user of this machine could ask: give --token-file (openssl rand -hex 24 > FILE; "
