@@ -380,7 +380,7 @@ class FactsReader(FactStream):
         for name in barred:
             metrics.count(metrics.BAD_MESSAGES, "orchestrator", "malformed")
             _log.warning(
-                "the facts of an orchestrator are no stream, and passed over", orchestrator=name[:128]
+                "the facts of an orchestrator are not a stream, and are skipped", orchestrator=name[:128]
             )
         self._barred |= barred
         return bool(barred)

@@ -1,1 +1,1 @@
-"""What is scarce: money and slots."""
+"""Ledgers of what is scarce: money and slots."""

@@ -53,7 +53,7 @@ def read_cluster_url(url: str) -> ClusterUrl:
     parts = urlsplit(url)
     _, at, hosts = parts.netloc.rpartition("@")
     if parts.path not in ("", "/", "/0"):
-        raise ValueError(f"a cluster has database 0 alone; it must look like {CLUSTER_FORM}")
+        raise ValueError(f"a cluster has only database 0; it must look like {CLUSTER_FORM}")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     return ClusterUrl(
         nodes=read_hosts(hosts, CLUSTER_PORT, "cluster", CLUSTER_FORM),

@@ -1,7 +1,7 @@
-"""Events to bytes and back: what the bodies of items say (`packing` makes and reads the items).
+"""Encodes events to bytes and decodes them: the bodies of items (`packing` makes and reads the items).
 
-Two versions are spoken: in bodies of the second, fields that nobody knows are kept (`model_extra`) and
-mean nothing. Whatever is wrong with a body from elsewhere becomes a CodecError.
+Two versions are spoken. In bodies of the second, unknown fields are kept (`model_extra`) and mean nothing.
+Any fault in a body from elsewhere becomes a CodecError.
 """
 
 from functools import lru_cache
@@ -37,11 +37,11 @@ from toolgate_bus.protocol.revision import MAX_REVISION
 
 PLAIN_SIZE: Final = 256
 MAX_START: Final = 96
-"""Characters of the name of a start."""
+"""Maximum number of characters of the name of a start."""
 MAX_PLAIN: Final = 256
 
 for _event in (ToolSelecting, Continue, Deny, Modify, AskUser, Hold, Failure):
-    _event.model_rebuild()  # here, where they travel: whoever only names them need not wait for that
+    _event.model_rebuild()  # here, where they travel: modules that only name them need not wait for that
 _VERDICT: TypeAdapter[Continue | Deny | Modify | AskUser | Hold | Failure] = TypeAdapter(
     Annotated[Continue | Deny | Modify | AskUser | Hold | Failure, Field(discriminator="action")]
 )
@@ -49,25 +49,25 @@ _QUESTION: TypeAdapter[ToolSelecting] = TypeAdapter(ToolSelecting)
 _Read = TypeVar("_Read", bound=BaseModel)
 _CONTINUE: Final = {"action": "continue"}
 PLAIN_CONTINUE: Final = Continue()
-"""The object that a `continue` without words is decoded to; `is_plain` finds every other one."""
+"""The object to which a `continue` without words is decoded; `is_plain` finds every other one."""
 CONTINUE_BODY: Final = pack(_CONTINUE)
-"""Its bytes, where no revision is named."""
+"""Bytes of a plain continue that names no revision."""
 
 
 class DecodedVerdict(NamedTuple):
-    """A verdict off the wire, and what else it names."""
+    """A verdict off the wire, with its revision and start."""
 
     verdict: Verdict | Failure
     revision: str
-    """Of the configuration that gave it; empty where it names none."""
+    """Revision of the configuration that gave it; empty if it names none."""
     start: str = ""
-    """Of the replica that gave it (`Member.start`); empty where it names none."""
+    """Start of the replica that gave it (`Member.start`); empty if it names none."""
 
 
 PLAIN_BODIES: Final = {CONTINUE_BODY: DecodedVerdict(PLAIN_CONTINUE, "")}
-"""Bodies that are known to be a `continue` without words, decoded.
+"""Bodies known to be a `continue` without words, with their decoded verdicts.
 
-Nearly every verdict is one of these, to the byte: who finds it here need not decode it.
+Nearly every verdict equals one of them byte for byte, and need not be decoded.
 """
 
 
@@ -75,9 +75,10 @@ Nearly every verdict is one of these, to the byte: who finds it here need not de
 
 
 def question_body(question: ToolQuestion, arguments: dict[str, Any], *, truncated: bool) -> bytes:
-    """The body of a question with these arguments, which may leave; raises CodecError for what cannot travel.
+    """Return the body of a question with these arguments, already redacted.
 
-    What many questions have in common comes first: the record keeps it once (`columnar`).
+    Raises CodecError for a value that cannot travel. Fields that many questions share come first: the record
+    keeps them once (`columnar`).
     """
     fields: dict[str, Any] = {
         "phase": question.phase,
@@ -104,13 +105,13 @@ def question_body(question: ToolQuestion, arguments: dict[str, Any], *, truncate
 
 
 def add_request(body: bytes, request: str) -> bytes:
-    """The body of a question with the user's request, for who asks for it; raises CodecError."""
+    """Return the body of a question with the user's request added. Raises CodecError."""
     fields = unpack(body, MAX_QUESTION)
     return pack({**fields, "request": request})
 
 
 def verdict_body(answer: Verdict | Failure, revision: str = "", start: str = "") -> bytes:
-    """The body of a verdict: its fields, without those that are None; version 2 has a revision or start."""
+    """Return the body of a verdict: its fields except None; version 2 adds a revision or start."""
     if is_plain(answer):
         return plain_body(revision, start)
     fields = answer.model_dump(exclude_none=True)
@@ -124,7 +125,7 @@ def verdict_body(answer: Verdict | Failure, revision: str = "", start: str = "")
 
 
 def is_plain(answer: Verdict | Failure) -> bool:
-    """Whether it is a `continue` without words of its own."""
+    """Return whether an answer is a `continue` without words of its own."""
     return answer is PLAIN_CONTINUE or (
         type(answer) is Continue
         and answer.reason is None
@@ -136,7 +137,7 @@ def is_plain(answer: Verdict | Failure) -> bool:
 
 @lru_cache(MAX_PLAIN)
 def plain_body(revision: str, start: str = "") -> bytes:
-    """Return the body of a `continue` without words, in the name of this revision and start if there are."""
+    """Return the body of a `continue` without words, with this revision and start if there are any."""
     named = {"revision": revision} if revision else {}
     return pack({**_CONTINUE, **named, **({"start": start} if start else {})})
 
@@ -145,7 +146,7 @@ def plain_body(revision: str, start: str = "") -> bytes:
 
 
 def decode_verdict(body: bytes, version: int = NEWEST) -> DecodedVerdict:
-    """A verdict and its revision from a body of this version; raises CodecError."""
+    """Decode a verdict, its revision and start from a body of this version. Raises CodecError."""
     known = PLAIN_BODIES.get(body)
     if known is not None:
         return known
@@ -153,7 +154,7 @@ def decode_verdict(body: bytes, version: int = NEWEST) -> DecodedVerdict:
         return DecodedVerdict(verdict(body), "")
     fields = _verdict_fields(body)
     told = fields.pop("revision", "")
-    # What names nobody's configuration is no reason to pass over a denial.
+    # A verdict with an invalid revision still counts: it may be a denial.
     revision = told if isinstance(told, str) and len(told) <= MAX_REVISION else ""
     told = fields.pop("start", "")
     start = told if isinstance(told, str) and len(told) <= MAX_START else ""
@@ -161,7 +162,7 @@ def decode_verdict(body: bytes, version: int = NEWEST) -> DecodedVerdict:
     if is_plain(answer):
         known = DecodedVerdict(PLAIN_CONTINUE, revision, start)
         if len(body) <= PLAIN_SIZE:
-            if len(PLAIN_BODIES) >= MAX_PLAIN:  # revisions come and go, and others may make them up
+            if len(PLAIN_BODIES) >= MAX_PLAIN:  # revisions change, and others may invent them
                 PLAIN_BODIES.clear()
                 PLAIN_BODIES[CONTINUE_BODY] = DecodedVerdict(PLAIN_CONTINUE, "")
             PLAIN_BODIES[body] = known
@@ -170,13 +171,13 @@ def decode_verdict(body: bytes, version: int = NEWEST) -> DecodedVerdict:
 
 
 def verdict(body: bytes) -> Verdict | Failure:
-    """A verdict from its body of version 1; raises CodecError."""
+    """Decode a verdict from its body of version 1. Raises CodecError."""
     return PLAIN_CONTINUE if body == CONTINUE_BODY else _answer(_verdict_fields(body), tolerant=False)
 
 
 def _verdict_fields(body: bytes) -> dict[str, Any]:
     fields = unpack(body, MAX_VERDICT)
-    # All that is known but the arguments is bounded by the model: it has no place for anything nested.
+    # The model bounds every known field but the arguments: none of them can be nested.
     if type(fields) is not dict or not within_bounds(fields.get("arguments")):
         raise CodecError("malformed", "a verdict is a map within the bounds")
     return fields
@@ -192,7 +193,7 @@ def _answer(fields: dict[str, Any], *, tolerant: bool) -> Verdict | Failure:
 
 
 def question(entry: Item) -> ToolSelecting:
-    """A question from its item; raises CodecError."""
+    """Decode a question from its item. Raises CodecError."""
     fields = _body(entry, "a question")
     if not within_bounds(fields.get("tool_input")):
         raise CodecError("malformed", "a question is a map within the bounds")
@@ -202,7 +203,7 @@ def question(entry: Item) -> ToolSelecting:
             if "request" in fields or "again" in fields:
                 raise CodecError("malformed", "request, again: extra_forbidden")
             return _QUESTION.validate_python(fields)
-        fields.pop("again", None)  # the number says it, whatever the body does
+        fields.pop("again", None)  # the item's number decides, whatever the body says
         if entry.phase == AGAIN:
             fields["again"] = True
         read = _QUESTION.validate_python(fields, extra="allow")
@@ -212,13 +213,13 @@ def question(entry: Item) -> ToolSelecting:
 
 
 def check_withdrawal(entry: Item) -> None:
-    """Nothing, if the item is a withdrawal; raises CodecError.
+    """Check that the item is a withdrawal. Raises CodecError.
 
-    In version 1 a signature does not say whether it is a question's or a withdrawal's: only the body does.
+    In version 1 a signature does not tell a question from a withdrawal: only the body does.
     """
     fields = _body(entry, "a withdrawal")
     if (len(fields) != 1) if entry.version == VERSION else not within_bounds(fields):
-        raise CodecError("malformed", "a withdrawal says the phase, and nothing else")
+        raise CodecError("malformed", "a withdrawal has the field phase, and no other")
 
 
 def _body(entry: Item, what: str) -> dict[str, Any]:
@@ -231,7 +232,7 @@ def _body(entry: Item, what: str) -> dict[str, Any]:
 
 
 def _check_extra(read: _Read) -> _Read:
-    """The same, if what nobody knows in it is within the bounds as well."""
+    """Return the message if its unknown fields are within the bounds as well. Raises CodecError."""
     extra = read.__pydantic_extra__
     if extra and not within_bounds(extra):
         raise CodecError("malformed", "unknown fields beyond the bounds")

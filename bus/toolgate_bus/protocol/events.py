@@ -55,7 +55,7 @@ class _Event(BaseModel):
 
 
 class ToolSelecting(_Event):
-    """One question: may this tool call run? (seed loop-events, `tool:selecting`)."""
+    """One question to schedulers: may this tool call run? (seed loop-events, `tool:selecting`)"""
 
     id: str
     """Decision id: 128 random bits as 32 hexadecimal digits; the same in all phases."""
@@ -117,9 +117,9 @@ class ToolQuestion(NamedTuple):
     truncated: bool
     phase: Phase = "select"
     request: str = ""
-    """The user's whole request."""
+    """The whole request of the user; a question carries only its beginning."""
     again: bool = False
-    """True in `verify` if it was asked about before, and other schedulers have changed it since."""
+    """True in `verify` if other schedulers have since changed the replacement: all are asked a last time."""
 
 
 class Continue(_Event):

@@ -26,7 +26,9 @@ def read_hosts(hosts: str, port: int, what: str, form: str) -> tuple[Address, ..
     for number, one in enumerate(unquote(hosts).split(","), 1):  # not shown: it may be a password
         match = _HOST.fullmatch(one)
         if match is None:
-            raise ValueError(f"part {number} of the hosts is no host of a {what}; it must look like {form}")
+            raise ValueError(
+                f"part {number} of the hosts is not a host of a {what}; it must look like {form}"
+            )
         found[match[1], _check_port(f"part {number} of the hosts", match[2] or str(port))] = None
     if len(found) > MAX_HOSTS:
         raise ValueError(f"at most {MAX_HOSTS} hosts can be named")

@@ -96,7 +96,7 @@ def _float(text: str) -> float:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise UnreadableJson(f"{name} is no value of JSON")
+    raise UnreadableJson(f"{name} is not a JSON value")
 
 
 _TOO_DEEP: Final = f"it is nested more than {MAX_DEPTH} levels deep"

@@ -29,8 +29,8 @@ _RESERVED_WORDS: Final = frozenset(prefix[:-1] for prefix in RESERVED_PREFIXES)
 _FILLERS: Final = dict.fromkeys(map(ord, "\u115f\u1160\u3164\uffa0\u17b4\u17b5"))
 """Invisible letters."""
 NO_TOOL: Final = (
-    f"names that begin with {', '.join(RESERVED_PREFIXES[:-1])} or {RESERVED_PREFIXES[-1]} are no tools'; "
-    "give the tool another"
+    f"a tool's name cannot begin with {', '.join(RESERVED_PREFIXES[:-1])} or {RESERVED_PREFIXES[-1]}; "
+    "give the tool another name"
 )
 """Reason why a call by such a name is denied."""
 OVERRULED: Final = "overruled"
@@ -71,7 +71,7 @@ def is_reserved_tool(name: str) -> bool:
 def explain_reserved(name: str) -> str:
     """Return the reason why a scheduler may not have this name; empty if it may."""
     if name == IN_PROCESS:
-        return "it means the hooks of an orchestrator's own process; take another"
+        return "it stands for the hooks of an orchestrator's own process; choose another name"
     if name in PSEUDO_NAMES:
-        return "the record and the metrics mean somebody else by it; take another"
-    return "it names keys of the shared store; take another" if name in STORE_NAMES else ""
+        return "the record and the metrics use this name for something else; choose another name"
+    return "it names keys of the shared store; choose another name" if name in STORE_NAMES else ""

@@ -1,13 +1,13 @@
-"""Plain values to bytes and back, in items and frames: bounded msgpack. The only importer of msgpack.
+"""Packs plain values to bytes in items and frames, and unpacks them: bounded msgpack, imported only here.
 
 A *frame* is a msgpack array of *items*; it is the value of the `frame` field of one stream entry.
 An item is `[version, decision id (16 bytes), phase, body, signature or nil]`, its phase a number (0 select,
 1 verify, 2 admit, 3 verify again), its body a msgpack map. `docs/reference/wire.md` documents every field,
-with golden vectors. What a body says is `codec`'s affair: no event is known here.
+with golden vectors. `codec` encodes and decodes bodies: this module knows no event.
 
-Whatever is wrong with bytes from elsewhere becomes a CodecError; nothing else is ever raised here
-while decoding. Bounds: size, depth, nodes, string lengths, no extension types; containers
-are counted as they are unpacked, so that no bytes cost more memory or time than their limit allows.
+Any fault in bytes from elsewhere becomes a CodecError; decoding raises nothing else. Size, depth, nodes and
+string lengths are bounded, and extension types refused. Containers are counted as they are unpacked, so that
+no bytes cost more memory or time than their limit allows.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,7 @@ import msgpack
 from toolgate_bus.errors import CodecError
 
 VERSION: Final = 1
-"""What everyone speaks; facts are written in it."""
+"""Version that everyone speaks; facts are written in it."""
 NEWEST: Final = 2
 VERSIONS: Final = (VERSION, NEWEST)
 MAX_QUESTION: Final = 256 * 1024
@@ -29,9 +29,9 @@ MAX_DEPTH: Final = 32
 MAX_NODES: Final = 10_000
 MAX_ITEMS: Final = 64
 FULL_FRAME: Final = 64 * 1024
-"""A sender closes a frame at 64 items, or before it grows beyond this many bytes."""
+"""Size in bytes beyond which a sender lets no frame grow; it also closes one at 64 items."""
 MAX_FRAME: Final = MAX_QUESTION + FULL_FRAME
-"""No frame may be longer: one item of the largest kind, and what is around it."""
+"""Maximum size of a frame in bytes: one item of the largest kind, and what is around it."""
 
 ID_BYTES: Final = 16
 _STRINGS: Final = frozenset((str,))
@@ -39,32 +39,32 @@ _PLAIN: Final = frozenset((str, int, float, bool, type(None), dict, list))
 _CONTAINERS: Final = frozenset((dict, list))
 _SCALARS: Final = _PLAIN - _CONTAINERS
 PHASES: Final = ("select", "verify", "admit", "verify")
-"""The phase that a body names, by the number in its item."""
+"""Phase that a body names, by the number in its item."""
 PHASE_NUMBERS: Final = {"select": 0, "verify": 1, "admit": 2}
 AGAIN: Final = 3
-"""The number of a second round of `verify`: a verdict on what was asked about before does not fit it."""
+"""Number of a second round of `verify`, so that a verdict on the first question does not fit it."""
 NUMBERS: Final = {
     (phase, again): AGAIN if again else number
     for phase, number in PHASE_NUMBERS.items()
     for again in (False, True)
 }
-"""The number in an item, by phase and whether it is asked about again."""
+"""Number in an item, by phase and whether it is asked again."""
 KNOWN_PHASES: Final = {VERSION: frozenset((0, 1)), NEWEST: frozenset((0, 1, 2, AGAIN))}
 _LAST_PHASE: Final = 127
 _SPOKEN: Final = frozenset(VERSIONS)
 SMALL: Final = 4096
-"""Bytes that hold too few containers to be worth counting."""
+"""Size in bytes up to which a frame holds too few containers to be worth counting."""
 MAX_IN_FRAME: Final = 256
-"""Containers of a frame outside its bodies: itself and its items, and what others may put there."""
+"""Maximum number of containers of a frame outside its bodies: itself, its items, and unknown ones."""
 _NO_CONTAINER: Final = bytes(one for one in range(256) if not (0x80 <= one <= 0x9F or 0xDC <= one <= 0xDF))
 # One packer for all: it keeps its buffer. (It runs to the end under the interpreter's lock.)
 _pack: Final[Callable[[Any], bytes]] = msgpack.Packer().pack
 pack_item: Final[Callable[[tuple[int, bytes, int, bytes, bytes | None]], bytes]] = _pack
-"""Gives a message as it stands in a frame: of version, decision id, phase, body and signature."""
+"""Packs a message as it stands in a frame: version, decision id, phase, body and signature."""
 
 
 class Item(NamedTuple):
-    """One message of a frame, its body still undecoded."""
+    """One message of a frame, its body still encoded."""
 
     id: bytes
     phase: int
@@ -74,7 +74,7 @@ class Item(NamedTuple):
 
     @property
     def signature_input(self) -> bytes:
-        """What a question's signature covers, and what its digest is taken of."""
+        """Bytes that a question's signature covers, and of which its digest is taken."""
         return bytes_to_sign(self.id, self.phase, self.body)
 
 
@@ -82,7 +82,7 @@ class Item(NamedTuple):
 
 
 def pack(value: Any) -> bytes:
-    """Any plain value as msgpack; raises CodecError for what msgpack cannot carry."""
+    """Pack any plain value as msgpack. Raises CodecError for a value that msgpack cannot carry."""
     try:
         return _pack(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -90,17 +90,17 @@ def pack(value: Any) -> bytes:
 
 
 def size(value: Any) -> int:
-    """How many bytes a value takes on the wire; raises CodecError for what cannot travel."""
+    """Return the bytes that a value takes on the wire. Raises CodecError if it cannot travel."""
     return len(pack(value))
 
 
 def fits(value: Any, limit: int) -> bool:
-    """Whether a value is within `limit` bytes and the bounds of depth and nodes."""
+    """Return whether a value is within `limit` bytes and the bounds of depth and nodes."""
     return size(value) <= limit and within_bounds(value, MAX_DEPTH - 2, MAX_NODES - 100)
 
 
 def make_readable(text: str) -> str:
-    """A text as it can travel: with question marks for what UTF-8 cannot hold."""
+    """Return a text that can travel, with question marks for characters that UTF-8 cannot hold."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -111,17 +111,20 @@ def item(
     mac: bytes | None = None,
     version: int = VERSION,
 ) -> bytes:
-    """One message, ready for a frame."""
+    """Return one message, ready for a frame."""
     return pack_item((version, id, phase, body, mac))
 
 
 def bytes_to_sign(id: bytes, phase: int, body: bytes) -> bytes:  # noqa: A002 - the wire's word
-    """What a question's signature covers: id, phase and body, so that it fits no other decision."""
+    """Return the bytes that a question's signature covers: id, phase and body of one decision."""
     return id + bytes((phase,)) + body
 
 
 def frames(packed: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """The items of each frame, as many as fit: at most 64, and no more than 64 KiB unless it is one."""
+    """Yield the items of each frame, as many as fit.
+
+    A frame holds at most 64 items, and at most 64 KiB unless it is a single item.
+    """
     start = size = 0
     for at, one in enumerate(packed):
         if at > start and (at - start == MAX_ITEMS or size + len(one) > FULL_FRAME):
@@ -133,7 +136,7 @@ def frames(packed: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
 
 
 def frame(packed: Sequence[bytes]) -> bytes:
-    """A frame of packed items: an array header before their bytes, nothing packed twice."""
+    """Return a frame of packed items: an array header before their bytes; nothing is packed twice."""
     count = len(packed)
     header = bytes((0x90 | count,)) if count < 16 else b"\xdc" + count.to_bytes(2, "big")
     return header + b"".join(packed)
@@ -147,7 +150,7 @@ def _no_extensions(_code: int, _data: bytes) -> Any:
 
 
 class _Count:
-    """Counts containers while they are unpacked, and ends that at the first that is too many."""
+    """Counts containers while they are unpacked, and raises at the first one too many."""
 
     __slots__ = ("left",)
 
@@ -162,10 +165,10 @@ class _Count:
 
 
 def unpack(raw: bytes, limit: int = MAX_QUESTION, containers: int = MAX_NODES + MAX_ENTRIES) -> Any:
-    """One bounded msgpack value; raises CodecError (oversize, malformed)."""
+    """Unpack one bounded msgpack value. Raises CodecError (oversize, malformed)."""
     if len(raw) > limit:
         raise CodecError("oversize", f"{len(raw)} bytes, {limit} allowed")
-    # A container is at least a byte, and made of one of a few: mostly there cannot be too many.
+    # Each container begins with one of a few bytes: mostly there cannot be too many.
     counted = len(raw) > containers and len(raw.translate(None, _NO_CONTAINER)) > containers
     return _unpack(raw, limit, containers if counted else None)
 
@@ -191,9 +194,9 @@ def _unpack(raw: bytes, limit: int, containers: int | None) -> Any:
 
 
 def within_bounds(value: Any, depth: int = MAX_DEPTH, nodes: int = MAX_NODES) -> bool:
-    """Whether a JSON value is no deeper, wider or larger than allowed; never recurses."""
+    """Return whether a JSON value is no deeper, wider or larger than allowed; never recurses."""
     if type(value) is dict and len(value) <= MAX_ENTRIES and _SCALARS.issuperset(map(type, value.values())):
-        return _STRINGS.issuperset(map(type, value)) and depth >= 0 and len(value) <= nodes  # as most are
+        return _STRINGS.issuperset(map(type, value)) and depth >= 0 and len(value) <= nodes  # mostly
     level = [value] if type(value) in _CONTAINERS else []
     seen = 0
     while level:
@@ -220,9 +223,9 @@ def within_bounds(value: Any, depth: int = MAX_DEPTH, nodes: int = MAX_NODES) ->
 
 
 def items(raw: bytes) -> list[Item | CodecError]:
-    """The items of a frame; a bad one stands as its error, so that the others still count.
+    """Return the items of a frame; an item that cannot be read is returned as its error.
 
-    Raises CodecError when the frame as a whole cannot be read.
+    Raises CodecError if the frame as a whole cannot be read.
     """
     if len(raw) > MAX_FRAME:
         raise CodecError("oversize", f"{len(raw)} bytes, {MAX_FRAME} allowed")
@@ -260,7 +263,7 @@ def _fault(one: Any) -> CodecError:
 
 
 def action_of(body: bytes) -> str:
-    """What a body says it is, though it may be no verdict that can be read; empty where it says nothing."""
+    """Return the action that a body names, even if it is no readable verdict; empty if it names none."""
     try:
         fields = msgpack.unpackb(
             body[:MAX_FRAME],
@@ -272,7 +275,7 @@ def action_of(body: bytes) -> str:
             ext_hook=_no_extensions,
             unicode_errors="replace",
         )
-    except Exception:  # noqa: BLE001 - msgpack raises a dozen kinds for bad bytes; all mean: it says nothing
+    except Exception:  # noqa: BLE001 - msgpack raises a dozen kinds for bad bytes; all mean: no action
         return ""
     action = fields.get("action") if type(fields) is dict else None
     return action if isinstance(action, str) else ""

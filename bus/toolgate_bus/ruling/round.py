@@ -8,15 +8,15 @@ Each expected scheduler is in one state:
        |----patience ends--> silent             a denial if required, else as if `continue`
        `----failed, or the bus refused the question--> silent, at once
 
-Time passes in `tick` alone: an answer is judged by what was known when it was handed in, not by the
-hour at which somebody came round to reading it. So whatever comes before `tick` has said that a wait
-is over counts. What is restrictive (deny, ask_user, hold) counts until the round is closed, also from
-a scheduler that was given up or is not waited for at all; its continue or modify is late by then.
+Time passes in `tick` alone. An answer is judged by what was known when it was handed in, not by the time at
+which it was read: every answer counts that comes before `tick` has ended a wait. Restrictive answers (deny,
+ask_user, hold) count until the round is closed, even from a scheduler that was given up or is not waited for;
+its continue or modify is late by then.
 
-The round is over when a deny counts, a hold ran out, a required scheduler is silent, or nobody is
-left to wait for. A deny by who does not agree to a changed replacement waits for the words of the others:
-all who do not agree are told. After `close` everything is late. `deadline` says when to call `tick`.
-Not here: clocks, timers, who to ask, what makes a modify valid.
+The round is over when a deny counts, a hold ran out, a required scheduler is silent, or no scheduler is
+waited for. A deny by a scheduler that rejects a changed replacement waits for the other answers, so that the
+reasons of all who reject it are known. After `close` every answer is late. `deadline`: when to call `tick`.
+Clocks, timers, the choice of schedulers, and the validity of a modify are elsewhere.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -32,26 +32,26 @@ _AWAITED: Final = frozenset(("waiting", "held"))
 
 
 class RoundResult(NamedTuple):
-    """How a round ended."""
+    """End of a round."""
 
     merged: MergeResult
-    """The ruling of the verdicts that counted; a denial by silence or expiry stands beside it."""
+    """Ruling of the verdicts that counted; a denial by silence or expiry stands beside it."""
     silent: tuple[str, ...]
     required_silent: tuple[str, ...]
     expired: tuple[str, ...]
     unfinished: tuple[str, ...]
-    """Holding or not heard yet when the round ended early: their answers will come too late."""
+    """Schedulers that hold or were not heard when the round ended early: their answers come too late."""
     heard: tuple[ReceivedVerdict, ...]
     held: tuple[str, ...] = ()
-    """Who still holds: they are told that nobody waits any longer."""
+    """Schedulers that still hold: they are told that nobody waits any longer."""
     was_held: bool = False
-    """Whether anybody said `hold` at all."""
+    """True if any scheduler answered `hold`."""
     agreed: bool = False
-    """Whether everyone who was waited for said a plain continue, and nothing else was heard."""
+    """True if every awaited scheduler said a plain continue, and nothing else was heard."""
 
     @property
     def denied(self) -> bool:
-        """Whether the call must not run."""
+        """True if the call must not run."""
         return self.merged.action == "deny" or bool(self.required_silent) or bool(self.expired)
 
 
@@ -64,7 +64,7 @@ class _HoldState:
 
 
 class Round:
-    """One question's wait. `required` maps each expected scheduler to whether its silence denies."""
+    """The wait for one question. `required` maps each expected scheduler to whether its silence denies."""
 
     _denied = False
     _disagreed = False
@@ -98,15 +98,15 @@ class Round:
                 self._holds = {**self._holds, name: _HoldState(now, now + max_hold)}
                 self._state[name] = "held"
         self.deadline = self._find_deadline()
-        """When `tick` must be called if nothing comes; None when the round is over."""
+        """Time at which `tick` must be called if nothing comes; None when the round is over."""
 
     @property
     def over(self) -> bool:
-        """Whether nothing that may still come is waited for."""
+        """True if no further answer is waited for."""
         return self.deadline is None
 
     def receive(self, heard: ReceivedVerdict, now: float) -> bool:
-        """Take one verdict; False when it is late and changes nothing. A hold lasts from `now` on."""
+        """Take one verdict. Return False if it is late and changes nothing. A hold lasts from `now` on."""
         name = heard.scheduler
         state = self._state.get(name)
         if (
@@ -115,7 +115,7 @@ class Round:
             and not heard.shadow
             and not (self._holds or self._failed or self._closed or self._disagreed)
         ):
-            # Nearly every verdict: nothing below could make of it anything else.
+            # Nearly every verdict comes here: the code below would have the same result.
             self._heard.append(heard)
             if heard.verdict is not PLAIN_CONTINUE and not is_plain(heard.verdict):
                 self._worded = True
@@ -129,7 +129,7 @@ class Round:
         return counts
 
     def _receive(self, heard: ReceivedVerdict, state: State | None, now: float) -> bool:
-        """The same for any other verdict; `state` is that of its scheduler."""
+        """Take any other verdict; `state` is its scheduler's."""
         name = heard.scheduler
         self._plain = False
         action = heard.verdict.action
@@ -145,12 +145,12 @@ class Round:
             else:
                 self._denied = True
         if given_up and (state == "expired" or self._denies(name)):
-            return True  # a denial by time stays one, whatever is said of it afterwards
+            return True  # a denial by time stays one, whatever comes afterwards
         if isinstance(heard.verdict, Hold):
             self._hold_heard = True
             self._hold(name, heard.digest, heard.verdict.seconds, now)
         elif action == "failed" or (heard.problem and self._denies(name)):
-            # No valid answer: a required scheduler is not satisfied by it, but a better one may be here.
+            # Not a valid answer: it does not satisfy a required scheduler, but a better one may be here.
             if state != "answered":
                 self._failed = self._failed | {name}
                 self._end(name, "answered")
@@ -163,17 +163,17 @@ class Round:
         return True
 
     def waits_for(self, name: str) -> bool:
-        """Whether this scheduler has said nothing yet, and may."""
+        """Return whether this scheduler has not answered yet, and may."""
         return not self._closed and self._state.get(name) == "waiting"
 
     def list_holding(self) -> list[str]:
-        """Who holds, and is still waited for."""
+        """Return the schedulers that hold, and are still waited for."""
         if self._closed or not self._holds:
             return []
         return [name for name in self._holds if self._state.get(name) == "held"]
 
     def unreachable(self, name: str) -> None:
-        """The question did not reach this scheduler: it is silent at once."""
+        """Count a scheduler as silent at once: the question did not reach it."""
         if self._state.get(name) == "waiting":
             self._end(name, "silent")
             self._judge_silence(name)
@@ -198,7 +198,7 @@ class Round:
         self.deadline = self._find_deadline()
 
     def close(self) -> RoundResult:
-        """End the round and say how; whatever comes later is late, and nobody is silent for it."""
+        """End the round and return its result. Later answers are late, and count as no silence."""
         self._closed = True
         heard = tuple(self._heard)
         if self._plain and not self._open and not self._troubled:
@@ -231,7 +231,7 @@ class Round:
         return min(times)
 
     def _find_unresolved_holds(self) -> list[str]:
-        """Who held, and then gave no valid answer: as if the hold had run out, required or not."""
+        """Return schedulers that held, and then gave no valid answer: as if their hold had run out."""
         if not self._hold_heard:
             return []
         own = [heard for heard in self._heard if not heard.shadow and heard.scheduler in self._state]
@@ -271,11 +271,11 @@ class Round:
             self._denied = True
 
     def _judge_disagreement(self) -> None:
-        # Nobody's hold is waited for: the call is denied whatever comes of it.
+        # No hold is waited for: the call is denied whatever follows it.
         if self._disagreed and "waiting" not in self._state.values():
             self._denied = True
 
     def _judge_failures(self) -> None:
-        # A failed required scheduler denies once nobody else is waited for: a replica may still answer.
+        # A failed required scheduler denies once no other is waited for: a replica may still answer.
         if self._open == 0 and any(self._denies(name) for name in self._failed):
             self._denied = True

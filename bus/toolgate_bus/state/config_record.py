@@ -169,7 +169,7 @@ def begin(record: ConfigRecord, rollout: Rollout) -> ConfigRecord:
     """Start a rollout. Raises ConfigError."""
     _check_free(record)
     if record.config(rollout.to) is None:
-        raise ConfigError("a rollout is to a configuration that was pushed: push it first, with --stage")
+        raise ConfigError("a rollout needs a pushed configuration: push it first, with --stage")
     if rollout.to == record.active:
         raise ConfigError(f"{record.name(rollout.to)} is in force already")
     if not 1 <= len(rollout.stages) <= MAX_STAGES:
@@ -320,29 +320,29 @@ def _rollout(told: Any) -> Rollout:
 
 def _list(told: Any, most: int) -> list[Any]:
     if not isinstance(told, list) or len(told) > most:
-        raise ValueError("a list is not as it should be")
+        raise ValueError("a list is malformed")
     return told
 
 
 def _word(told: Any) -> str:
     if not isinstance(told, str) or len(told) > MAX_WORD:
-        raise ValueError("a word is not as it should be")
+        raise ValueError("a word is malformed")
     return told
 
 
 def _digest(told: Any, *, may_be_file: bool = False) -> str:
     if (may_be_file and told == "") or (isinstance(told, str) and _DIGEST.fullmatch(told)):
         return str(told)
-    raise ValueError("a digest is not as it should be")
+    raise ValueError("a digest is malformed")
 
 
 def _whole(told: Any) -> int:
     if type(told) is not int or not 0 <= told < 2**53:
-        raise ValueError("a number is not as it should be")
+        raise ValueError("a number is malformed")
     return told
 
 
 def _time(told: Any) -> float:
     if type(told) not in (int, float) or not 0 <= told < 1e11:
-        raise ValueError("a time is not as it should be")
+        raise ValueError("a time is malformed")
     return float(told)

@@ -83,10 +83,10 @@ def _test(part: str) -> RateTest:
         )
     measure, sign, number, unit = found.groups()
     if measure == "disagreement" and unit == "x":
-        raise ConfigError("--undo-if: disagreement: has no old one to compare with: write 5%")
+        raise ConfigError("--undo-if: disagreement cannot be compared with the old revision; write 5%")
     limit = float(number) / 100 if unit == "%" else float(number)
     if unit != "x" and limit > 1:
-        raise ConfigError(f"--undo-if: {part.strip()!r}: a rate is at most 100%; relative is {number}x")
+        raise ConfigError(f"--undo-if: {part.strip()!r}: a rate is at most 100%; a factor is {number}x")
     return RateTest(measure, sign == ">", limit, unit == "x")
 
 

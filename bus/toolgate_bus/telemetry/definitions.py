@@ -1,4 +1,4 @@
-"""All metrics by name: what each counts, its labels, and who serves it. Pure; nothing is counted here.
+"""All metrics: names, meanings, labels, and the process that serves each. Pure; nothing is counted here.
 
     FLEET     counted by each process on its own port, and for the whole fleet by `toolgate exporter`
               out of facts, in the same way (`fact_metrics`)
@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple
 
 Kind = Literal["counter", "gauge", "histogram"]
 OTHER: Final = "other"
-"""Label value for everything that would make too many: tools that are not mounted, series beyond the cap."""
+"""Label value that stands for all others: tools that are not mounted, series beyond the cap."""
 MAX_SERIES: Final = 1000
 """Maximum number of series of one metric. Programs and LLMs choose labels; a process keeps the series."""
 QUICK: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
@@ -24,7 +24,7 @@ SLOW: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30
 
 
 class Metric(NamedTuple):
-    """One metric. Counters are exposed with `_total` behind their name."""
+    """One metric. Counters are exposed with `_total` after their name."""
 
     name: str
     kind: Kind
@@ -53,16 +53,16 @@ def _seconds(name: str, words: str, *labels: str, buckets: tuple[float, ...] = Q
 # ---------------------------------------------------------------------- the fleet, and each process
 
 DECISIONS: Final = _counter(
-    "decisions", "Decisions by outcome: continue, modify, deny, cancelled.", "outcome", "tool", "agent"
+    "decisions", "Decisions, by outcome: continue, modify, deny, cancelled.", "outcome", "tool", "agent"
 )
 DECISION_SECONDS: Final = _seconds(
     "decision",
-    "From the question to the decision, without the wait for admission; exemplars with trace ids where calls "
-    "are traced.",
+    "Seconds from the question to the decision, without the wait for admission. Exemplars with trace ids if "
+    "calls are traced.",
 )
 ASKED: Final = _counter(
     "asked_decisions",
-    "Decisions about which a scheduler was asked, each once: what rates of one scheduler are divided by.",
+    "Decisions about which a scheduler was asked, each counted once. Rates of a scheduler divide by it.",
     *("scheduler", "tool", "agent"),
 )
 VERDICTS: Final = _counter(
@@ -70,45 +70,45 @@ VERDICTS: Final = _counter(
 )
 RULE_VERDICTS: Final = _counter(
     "rule_verdicts",
-    "Verdicts that name the scheduler's rule they come from: deny, modify, ask_user.",
+    "Verdicts that name the scheduler's rule behind them: deny, modify, ask_user.",
     *("scheduler", "rule", "action"),
 )
 VERDICT_SECONDS: Final = _seconds(
     "verdict",
-    "From the question to one scheduler's verdict, holds and admissions left out; with exemplars.",
+    "Seconds from the question to one scheduler's verdict, without holds and admissions; with exemplars.",
     "scheduler",
 )
 ADMISSION_SECONDS: Final = _seconds(
     "admission",
-    "From the question to the answer of one who gives what is scarce, the wait in its queue included.",
+    "Seconds from the question to the answer of a scheduler that admits calls, its queue included.",
     "scheduler",
     buckets=SLOW,
 )
 DECIDED: Final = _counter(
     "decided",
-    "Decisions that came out as one scheduler's verdict said: deny, modify.",
+    "Decisions with the outcome that one scheduler's verdict asked for: deny, modify.",
     "scheduler",
     "outcome",
 )
 SILENT: Final = _counter(
-    "silent", "Decisions in which a scheduler that was waited for gave no valid verdict.", "scheduler"
+    "silent", "Decisions in which an awaited scheduler gave no valid verdict.", "scheduler"
 )
 FAILED_OPEN: Final = _counter(
     "failed_open",
-    "Decisions made without an optional scheduler: silent, failed, gone, passed_over, bus_down, refused, "
-    "incompatible (no version of the wire in common), phase (it does not rule on replacements).",
+    "Decisions made without an optional scheduler, by reason: silent, failed, gone, passed_over, bus_down, "
+    "refused, incompatible (no common version of the wire), phase (it does not rule on replacements).",
     *("scheduler", "reason"),
 )
 PASSED_OVER: Final = _counter(
-    "passed_over", "Questions for which a scheduler was not waited for after three silences.", "scheduler"
+    "passed_over", "Questions that did not wait for a scheduler, after three silences of it.", "scheduler"
 )
 LATE: Final = _counter("late_verdicts", "Verdicts that came after their decision.", "scheduler")
 INVALID_MODIFIES: Final = _counter(
-    "invalid_modifies", "Modifies set aside, by what was wrong.", "scheduler", "reason"
+    "invalid_modifies", "Invalid modifies that were set aside, by reason.", "scheduler", "reason"
 )
 OVERRULED: Final = _counter(
     "overruled",
-    "Modifies of a replacement that an optional scheduler wanted, and that were set aside.",
+    "Modifies that an optional scheduler wanted for a replacement, and that were set aside.",
     "scheduler",
 )
 PRIORITY_CAPPED: Final = _counter(
@@ -116,33 +116,35 @@ PRIORITY_CAPPED: Final = _counter(
 )
 SHADOW_DISAGREEMENTS: Final = _counter(
     "shadow_disagreements",
-    "Decisions that a shadow would have changed, had it counted; each once.",
+    "Decisions that a shadow would have changed if it counted, each counted once.",
     "scheduler",
 )
 TURNS: Final = _counter(
-    "turns", "Turns by how they ended: completed, incomplete, cancelled, error.", "agent", "loop", "status"
+    "turns", "Turns, by their end: completed, incomplete, cancelled, error.", "agent", "loop", "status"
 )
-TURN_SECONDS: Final = _seconds("turn", "One turn, from the prompt to its end.", "agent", buckets=SLOW)
+TURN_SECONDS: Final = _seconds(
+    "turn", "Seconds of one turn, from the prompt to its end.", "agent", buckets=SLOW
+)
 PROVIDER_REQUESTS: Final = _counter(
-    "provider_requests", "Requests to LLMs: ok, error.", "provider", "agent", "outcome"
+    "provider_requests", "Requests to LLMs, by outcome: ok, error.", "provider", "agent", "outcome"
 )
-PROVIDER_SECONDS: Final = _seconds("provider", "One request to an LLM.", "provider", buckets=SLOW)
+PROVIDER_SECONDS: Final = _seconds("provider", "Seconds of one request to an LLM.", "provider", buckets=SLOW)
 TOKENS: Final = _counter(
     "tokens", "Tokens: input, output, cache_read, cache_write, reasoning.", "provider", "agent", "kind"
 )
 COST: Final = _counter(
-    "cost_usd", "What LLMs cost, in US dollars, as providers tell it.", "provider", "agent"
+    "cost_usd", "Cost of LLMs in US dollars, as providers report it.", "provider", "agent"
 )
 TOOL_CALLS: Final = _counter(
     "tool_calls",
-    "Tool calls by what came of them: ok, error, denied, cancelled, unused.",
+    "Tool calls, by outcome: ok, error, denied, cancelled, unused.",
     "tool",
     "agent",
     "outcome",
 )
-TOOL_SECONDS: Final = _seconds("tool", "One run of a tool.", "tool", buckets=SLOW)
+TOOL_SECONDS: Final = _seconds("tool", "Seconds of one run of a tool.", "tool", buckets=SLOW)
 PAUSED_SECONDS: Final = _seconds(
-    "paused", "How long calls waited for an operator: resumed, cancelled.", "status", buckets=SLOW
+    "paused", "Seconds that calls waited while paused: resumed, cancelled.", "status", buckets=SLOW
 )
 
 FLEET: Final = (
@@ -156,7 +158,9 @@ FLEET: Final = (
 
 # ---------------------------------------------------------------------- each process only
 
-REPEATED: Final = _counter("repeated_verdicts", "Verdicts of who had answered already.", "scheduler")
+REPEATED: Final = _counter(
+    "repeated_verdicts", "Verdicts of schedulers that had answered already.", "scheduler"
+)
 FACTS_DROPPED: Final = _counter("facts_dropped", "Facts that could not be written.")
 REFUSED_WRITES: Final = _counter(
     "refused_writes",
@@ -164,12 +168,12 @@ REFUSED_WRITES: Final = _counter(
     "kind",
 )
 SKIPPED_PATTERNS: Final = _counter(
-    "skipped_patterns", "Patterns of tools' schemas that were not applied: the engine does not know them."
+    "skipped_patterns", "Patterns of tools' schemas that were skipped, as the engine does not support them."
 )
 WORKER_ANSWERS: Final = _counter("worker_answers", "Verdicts given.", "scheduler", "action")
 SCHEDULER_ERRORS: Final = _counter(
     "scheduler_errors",
-    "Questions a scheduler raised on, gave no verdict to, or answered in words that had to be mended.",
+    "Questions on which a scheduler raised, gave no verdict, or gave an answer that had to be corrected.",
     *("scheduler", "reason"),
 )
 EXPIRED: Final = _counter("expired_questions", "Questions too old to be answered.", "scheduler")
@@ -177,27 +181,30 @@ CLAIMED: Final = _counter("claimed_entries", "Entries taken over from a dead rep
 POISONED: Final = _counter(
     "poisoned_entries", "Entries dropped because they outlived several replicas.", "scheduler"
 )
-HOLDS: Final = _counter("holds", "Questions a scheduler held.", "scheduler")
+HOLDS: Final = _counter("holds", "Questions that a scheduler held.", "scheduler")
 HOLDS_LOST: Final = _counter(
-    "holds_lost", "Holds that the server had forgotten: their questions were asked again.", "scheduler"
+    "holds_lost", "Holds that the server had forgotten, so their questions were asked again.", "scheduler"
 )
 CLAIMS_LOST: Final = _counter(
     "claims_lost",
-    "Answers of people that the server had taken and then forgot: restored, or twice (another was taken "
+    "Answers of people that the server took and then forgot: restored, or twice (it had taken another one "
     "meanwhile).",
     "result",
 )
 PAUSED_CALLS: Final = _gauge("paused_calls", "Calls that wait now because an operator paused their agent.")
 PAUSED_AGENTS: Final = _gauge("paused_agents", "Live sessions of this process that operators have paused.")
-WITHDRAWN: Final = _counter("withdrawn_questions", "Questions nobody waits for any longer.", "scheduler")
+WITHDRAWN: Final = _counter(
+    "withdrawn_questions", "Questions for which nobody waits any longer.", "scheduler"
+)
 BUDGET_SETTLEMENTS: Final = _counter(
     "budget_settlements",
-    "Costs told to a ledger: settled, corrected, late, duplicate, unreserved, charged, unplaced, foreign.",
+    "Costs reported to a ledger: settled, corrected, late, duplicate, unreserved, charged, unplaced, "
+    "foreign.",
     *("book", "outcome"),
 )
 SHORT_WRITES: Final = _counter(
     "short_writes",
-    "Writes that too few replicas had in time, which do not count: ledger, approvals.",
+    "Writes that do not count because too few replicas had them in time: ledger, approvals.",
     "what",
 )
 BUDGET_OVERRUNS: Final = _counter(
@@ -205,20 +212,20 @@ BUDGET_OVERRUNS: Final = _counter(
 )
 BUDGET_ORPHANS: Final = _counter(
     "budget_orphans",
-    "Reservations paid at their estimate because nobody told the cost: dead (orchestrator), expired.",
+    "Reservations paid at their estimate because nobody reported the cost: dead (orchestrator), expired.",
     *("book", "reason"),
 )
 GATE_FAULTS: Final = _counter(
     "gate_faults",
-    "Faults in the gate's own process, none of which changes a ruling for the worse: rule, verdict, ask "
-    "(each denies), record, subscriber, span.",
+    "Faults in the gate's own process: rule, verdict, ask (each denies the call), record, subscriber, span. "
+    "None of them makes a ruling less strict.",
     "part",
 )
 MCP_CHANGED_TOOLS: Final = _counter(
     "mcp_changed_tools",
-    "Tools of servers behind `toolgate mcp` that say something else of themselves than when first seen.",
+    "Tools of servers behind `toolgate mcp` whose descriptions changed since they were first seen.",
 )
-CONNECTED: Final = _gauge("bus_connected", "1 while the bus can be used.", "side")
+CONNECTED: Final = _gauge("bus_connected", "1 while the bus can be used, else 0.", "side")
 BAD_MESSAGES: Final = _counter(
     "bad_messages",
     "Messages dropped unread: malformed, oversize, version, phase, forged, unsolicited, no_key, flood, "
@@ -227,22 +234,22 @@ BAD_MESSAGES: Final = _counter(
 )
 RECONNECTS: Final = _counter("redis_reconnects", "Connections that had to be made again.", "connection")
 RECREATED: Final = _counter(
-    "streams_recreated", "Groups or streams that had vanished and were made again.", "kind"
+    "streams_recreated", "Groups or streams that had vanished and were created again.", "kind"
 )
 ROSTER_STRANGERS: Final = _counter(
     "roster_strangers",
-    "Names on a set of the roster beyond the 10,000 that are looked up, at each look: schedulers, "
+    "Names in a set of the roster beyond the 10,000 that are looked up, counted at each look: schedulers, "
     "orchestrators, readers, hooks, old (the set of version 1).",
     "kind",
 )
 LOOP_LAG: Final = _seconds(
     "event_loop_lag",
-    "How much later than asked for the event loop wakes; looked at four times a second.",
+    "Seconds by which the event loop wakes later than requested, measured four times a second.",
     "side",
 )
 SERVE_REQUESTS: Final = _counter(
     "serve_requests",
-    "Requests to a sidecar, by what is at their path (`other`: nothing) and status.",
+    "Requests to a sidecar, by path (`other`: nothing is there) and status.",
     "path",
     "status",
 )
@@ -272,24 +279,24 @@ PROCESS: Final = (
 
 SAVED: Final = _counter(
     "saved_cost",
-    "Micro-units that replacements saved: the mean cost of the tool asked for, less that of the one run.",
+    "Micro-units saved by replacements: the mean cost of the requested tool, less that of the tool that ran.",
 )
 MODEL_TOKENS: Final = _counter(
     "model_tokens", "Tokens by model: input, output, cache_read, cache_write, reasoning.", "model", "kind"
 )
 MODEL_COST: Final = _counter(
-    "model_cost_usd", "What LLMs cost, in US dollars, by model; `other` where none is told.", "model"
+    "model_cost_usd", "Cost of LLMs in US dollars, by model; `other` if none is named.", "model"
 )
 REPLICAS: Final = _gauge("scheduler_replicas", "Living replicas.", "scheduler")
 REVISIONS: Final = _gauge(
-    "scheduler_revisions", "Different configurations by which the living replicas rule.", "scheduler"
+    "scheduler_revisions", "Number of different configurations of the living replicas.", "scheduler"
 )
 ORCHESTRATORS: Final = _gauge("orchestrators", "Living orchestrators.")
 READERS: Final = _gauge("facts_readers", "Living readers of facts.", "role")
-BACKLOG: Final = _gauge("inbox_backlog", "Entries of an inbox not yet delivered to a replica.", "scheduler")
-PENDING: Final = _gauge("inbox_pending", "Entries delivered and not yet answered.", "scheduler")
+BACKLOG: Final = _gauge("inbox_backlog", "Entries of an inbox that no replica has read yet.", "scheduler")
+PENDING: Final = _gauge("inbox_pending", "Entries that a replica has read and not yet answered.", "scheduler")
 INBOX_LAG: Final = _gauge(
-    "inbox_lag_seconds", "Age of the oldest entry not yet delivered, by the server's clock.", "scheduler"
+    "inbox_lag_seconds", "Age of the oldest unread entry, by the server's clock.", "scheduler"
 )
 _ACCOUNT: Final = ("book", "budget", "level", "whose")
 BUDGET_LIMIT: Final = _gauge(
@@ -297,83 +304,85 @@ BUDGET_LIMIT: Final = _gauge(
     "Limit of one account, in units of currency; `whose` is empty for sessions and trees, which are summed.",
     *_ACCOUNT,
 )
-BUDGET_RESERVED: Final = _gauge("budget_reserved", "Reserved for calls that have not ended.", *_ACCOUNT)
-BUDGET_SPENT: Final = _gauge("budget_spent", "Spent in the budget's present window.", *_ACCOUNT)
+BUDGET_RESERVED: Final = _gauge("budget_reserved", "Money reserved for calls that have not ended.", *_ACCOUNT)
+BUDGET_SPENT: Final = _gauge("budget_spent", "Money spent in the budget's current window.", *_ACCOUNT)
 BUDGET_USED: Final = _gauge(
     "budget_used_ratio",
-    "(spent + reserved) / limit of the account that has used most.",
+    "(spent + reserved) / limit, for the account with the highest ratio.",
     *("book", "budget", "level"),
 )
 BUDGET_ENDS: Final = _gauge(
     "budget_window_end_timestamp_seconds",
-    "When the present window of a budget ends, by the server's clock; +Inf where it is for all time.",
+    "Time at which the budget's current window ends, by the server's clock; +Inf if it never ends.",
     *("book", "budget", "level"),
 )
 LEDGER_LOST: Final = _gauge(
     "ledger_lost",
-    "1 where a ledger was emptied, is another one, or forgot what it had confirmed, and waits for a person.",
+    "1 if a ledger was emptied, was exchanged, or forgot confirmed changes, and waits for a person.",
     "book",
 )
 CONFIG_CHANGED: Final = _gauge(
     "config_change_timestamp_seconds",
-    "When rules last changed so, by the server's clock, for a day: config:pushed, config:undone, "
-    "rollout:started, rollout:advanced, rollout:done, rollout:undone.",
+    "Time of the last change of rules, by event and by the server's clock, for a day: config:pushed, "
+    "config:undone, rollout:started, rollout:advanced, rollout:done, rollout:undone.",
     *("scheduler", "event"),
 )
 PAUSES: Final = _gauge("pauses", "Pauses of operators that stand now.")
 OLDEST_PAUSE: Final = _gauge(
     "oldest_pause_seconds",
-    "How long the oldest pause of operators has stood, by the server's clock; 0 where none does.",
+    "Age of the oldest pause that stands, by the server's clock; 0 if there is none.",
 )
 _POOL: Final = ("scheduler", "pool")
 SLOTS_WAITING: Final = _gauge("slots_waiting", "Calls that wait for a slot of a pool now.", *_POOL)
 SLOTS_IN_USE: Final = _gauge("slots_in_use", "Slots of a pool that calls have now.", *_POOL)
 SLOTS_LIMIT: Final = _gauge(
-    "slots_limit", "So many slots a pool has; of one with a `key`, of all keys that are in use.", *_POOL
+    "slots_limit", "Number of slots of a pool; for a pool with a `key`, of all keys in use.", *_POOL
 )
 SLOTS_OLDEST: Final = _gauge(
     "slots_oldest_wait_seconds",
-    "How long the call has waited that waits longest, by the server's clock; 0 where none waits.",
+    "Seconds that the longest waiting call has waited, by the server's clock; 0 if no call waits.",
     *_POOL,
 )
 SLOTS_WAIT: Final = _seconds(
-    "slots_wait", "How long calls waited for a slot that they were given.", *_POOL, buckets=SLOW
+    "slots_wait", "Seconds that calls waited for a slot that they got.", *_POOL, buckets=SLOW
 )
-SLOTS_HELD: Final = _seconds("slots_held", "How long calls had a slot.", *_POOL, buckets=SLOW)
+SLOTS_HELD: Final = _seconds("slots_held", "Seconds that calls had a slot.", *_POOL, buckets=SLOW)
 SLOTS_UNSERVED: Final = _counter(
     "slots_unserved",
-    "Calls that waited for a slot and were given none: expired (their wait was over), withdrawn (cancelled, "
-    "denied by others, dead, or they never wait).",
+    "Calls that waited for a slot and got none: expired (their wait was over), withdrawn (cancelled, denied "
+    "by others, dead, or never waiting).",
     *(*_POOL, "reason"),
 )
 SLOTS_LAPSED: Final = _counter(
-    "slots_lapsed", "Slots that were taken back from orchestrators that died.", *_POOL
+    "slots_lapsed", "Slots taken back from orchestrators that died.", *_POOL
 )
 SLOTS_USED: Final = _counter(
     "slots_used_seconds",
-    "Seconds for which slots were had, by whose they were as `share` says; beyond a hundred of a pool other.",
+    "Seconds for which calls had slots, by the tenant that `share` names; after a hundred of a pool, other.",
     *(*_POOL, "whose"),
 )
 SLOTS_WEIGHT: Final = _gauge(
-    "slots_weight", "The weight of whoever had slots of a pool, as of the last one.", *_POOL, "whose"
+    "slots_weight", "Weight of a tenant that had slots of a pool, as of its last slot.", *_POOL, "whose"
 )
 LABEL_DECISIONS: Final = _counter(
     "label_decisions",
-    "Decisions by the values of the labels of agents that `--by-label` names; beyond a hundred values other.",
+    "Decisions, by the values of the agents' labels that `--by-label` names; after a hundred values, other.",
     *("label", "value", "outcome"),
 )
-EXPORTER_FACTS: Final = _counter("exporter_facts", "Facts that were counted.")
-EXPORTER_GAPS: Final = _counter("exporter_gaps", "Facts that are missing from an orchestrator's numbers.")
+EXPORTER_FACTS: Final = _counter("exporter_facts", "Facts that this exporter counted.")
+EXPORTER_GAPS: Final = _counter(
+    "exporter_gaps", "Facts that are missing in an orchestrator's sequence of numbers."
+)
 EXPORTER_LAG: Final = _gauge(
     "exporter_lag_seconds",
     "Age of the oldest entry not yet counted, by the server's clock; 0 if there is none.",
 )
 EXPORTER_LEADS: Final = _gauge(
-    "exporter_leads", "1 where this exporter serves the fleet's metrics, 0 where it stands by for another."
+    "exporter_leads", "1 if this exporter serves the fleet's metrics, 0 if it stands by for another one."
 )
 
 BY_MODEL: Final = (MODEL_TOKENS, MODEL_COST)
-"""Metrics by model. Providers name models as they like, so they are counted only where series are bounded."""
+"""Metrics by model. Providers choose the names of models, so they are counted only if series are bounded."""
 
 EXPORTER: Final = (
     *BY_MODEL,
@@ -389,10 +398,10 @@ EXPORTER: Final = (
 
 NOTIFICATIONS: Final = _counter(
     "notifications",
-    "Tries to post a notification, by outcome: delivered, failed (tried again), refused, expired.",
+    "Attempts to post a notification, by outcome: delivered, failed (tried again), refused, expired.",
     *("cause", "receiver", "outcome"),
 )
 NOTIFICATIONS_QUEUED: Final = _gauge("notifications_queued", "Notifications still to be posted.", "receiver")
-NOTIFY_LEADS: Final = _gauge("notify_leads", "1 where this process posts, 0 where it stands by for another.")
+NOTIFY_LEADS: Final = _gauge("notify_leads", "1 if this process posts, 0 if it stands by for another one.")
 
 NOTIFY: Final = (NOTIFICATIONS, NOTIFICATIONS_QUEUED, NOTIFY_LEADS)

@@ -68,7 +68,7 @@ class Deferrals:
         """Keep a decision for `seconds`. Raises TransportError also if it is too long to be kept."""
         value = pack({"owner": owner, "seconds": seconds, "body": body})
         if len(value) > MAX_KEPT:
-            raise TransportError(f"what is to be kept has {len(value)} bytes, and {MAX_KEPT} can be")
+            raise TransportError(f"a kept decision has at most {MAX_KEPT} bytes, this one {len(value)}")
         await self._store.put(_PREFIX + decision, value, seconds + KEPT_S)
 
     async def find(self, decision: str) -> Deferral | None:

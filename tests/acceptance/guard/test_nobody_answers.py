@@ -151,4 +151,4 @@ async def test_serve_says_it_once_when_it_starts(process, server_url, namespace,
 def test_mcp_without_a_client_says_so(process):
     running = process("toolgate", "mcp", "--", "cat")
     assert running.wait(60) == 2
-    assert "stdin is /dev/null: `toolgate mcp` speaks MCP there" in running.stderr
+    assert "stdin is /dev/null, but `toolgate mcp` needs the client" in running.stderr

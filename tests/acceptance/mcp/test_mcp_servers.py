@@ -64,7 +64,7 @@ async def test_a_tool_that_says_something_else_is_told_to_schedulers_until_it_is
         result = await connected.call_tool("search", {"query": "x"})
         assert words_of(result) == ["The tool call was denied: it is new (changed-tools)"]
         assert not (await connected.call_tool("fast_search", {"query": "x"})).is_error
-    assert "a tool says something else of itself" in (tmp_path / "err").read_text()
+    assert "the description of a tool has changed" in (tmp_path / "err").read_text()
     assert oct((tmp_path / "pins.json").stat().st_mode & 0o777) == "0o600"
     async with stdio([*command, *server], tmp_path / "err") as connected:  # it is remembered
         assert (await connected.call_tool("search", {"query": "x"})).is_error

@@ -362,7 +362,7 @@ async def test_the_living_are_not_asked_again(
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--since", "1h"], "say what with, --against"),
+        (["--since", "1h"], "--since needs something to compare with: --against"),
         ([], "name a FILE.jsonl"),
         (["--against", "policy=p.yaml"], "--since 1h"),
         ([OWN, "--against", "policy=p.yaml", "--since", "1h"], "instead of a file"),
@@ -374,7 +374,7 @@ async def test_the_living_are_not_asked_again(
             [OWN, "--against", "policy=p.yaml", "--fail-on", "vetos"],
             "must be veto, reroute, ask, hold, allow",
         ),
-        ([OWN, "--fail-on", "veto"], "--fail-on compares"),
+        ([OWN, "--fail-on", "veto"], "--fail-on needs something to compare with"),
         ([OWN, "--against", "policy=p.yaml", "--alone"], "--alone needs --since"),
         (["--against", "policy=p.yaml", "--since", "1h", "--tool", "x"], "--tool needs a FILE"),
     ],

@@ -160,7 +160,7 @@ def test_every_letter_is_compared_without_regard_to_case_as_in_python():
         ("(", "not a regular expression"),
         ("(" * 600 + ")" * 600, "a pattern may have"),
         ("(" * 500 + ")" * 500, "nested too deeply"),
-        ("a" * (MAX_PATTERN + 1), "a pattern may have 1024 characters"),
+        ("a" * (MAX_PATTERN + 1), "a pattern may have at most 1024 characters"),
     ],
 )
 def test_what_cannot_be_linear_is_refused_by_name(pattern, said):

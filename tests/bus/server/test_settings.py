@@ -91,15 +91,15 @@ def test_any_other_url_is_refused_by_name_without_showing_it(url):
     [
         ("redis+sentinel://u:secret@a,b", "the name of the service is missing"),
         ("redis+sentinel://u:secret@a,b/fleet/one", "the database must be a number"),
-        ("redis+sentinel://u:secret@a,,b/fleet", "is no host of a sentinel"),
+        ("redis+sentinel://u:secret@a,,b/fleet", "is not a host of a sentinel"),
         ("redis+sentinel://u:secret@a:99999/fleet", "from 1 to 65535"),
         (
             "redis+sentinel://u:secret@a/fleet?password=secret",
             "password: a redis.sentinel:// URL has no such",
         ),
-        ("redis+cluster://u:secret@a,,b", "is no host of a cluster"),
+        ("redis+cluster://u:secret@a,,b", "is not a host of a cluster"),
         ("redis+cluster://u:secret@a:0", "from 1 to 65535"),
-        ("redis+cluster://u:secret@a/1", "a cluster has database 0 alone"),
+        ("redis+cluster://u:secret@a/1", "a cluster has only database 0"),
         ("redis+cluster://u:secret@a?db=1", "db: a redis.cluster:// URL has no such"),
         ("redis+cluster://u:secret@a?address_map=b:1=c", "must be ANNOUNCED=REACHED"),
         ("redis+sentinel://u:secret@a/fleet?address_map=b", "must be ANNOUNCED=REACHED"),

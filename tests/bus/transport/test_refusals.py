@@ -67,7 +67,7 @@ async def test_a_queue_that_holds_what_slots_did_not_write_is_named(owner):
     await QueueOperator(owner, "ours", "slots").limit("desk", 1)
     for field in ("limit", "average"):
         await owner.execute("HSET", f"{LEDGER}:slots:slots:p:desk", "limit", 1, field, "lots")
-        with pytest.raises(Refusal, match=f"{LEDGER}:slots:slots: what stands there was not written"):
+        with pytest.raises(Refusal, match=f"{LEDGER}:slots:slots: its content was not written"):
             await read_queue(owner, "ours", "slots")
     await owner.execute("HSET", f"{LEDGER}:slots:slots:p:desk", "limit", "inf")
     with pytest.raises(Refusal, match="was not written"):

@@ -208,11 +208,11 @@ BAD = {
     '{"hooks": {"EVENT": [1,]}}': "column 29: nothing follows a comma",
     '{\n "a": 1\n "b": 2}': "line 3, column 2: a comma or } is missing",
     '{"a": tru}': "line 1, column 7: a value is missing",
-    '{"a": "x}': "line 1, column 7: a text does not end",
-    '{"hooks": [1]}': "`hooks` in it is not an object",
-    '{"hooks": {"EVENT": {}}}': "`hooks.EVENT` in it is not a list",
+    '{"a": "x}': "line 1, column 7: a string does not end",
+    '{"hooks": [1]}': "its `hooks` is not an object",
+    '{"hooks": {"EVENT": {}}}': "its `hooks.EVENT` is not a list",
     "[1]": "it is not a JSON object",
-    "{} {}": "line 1, column 4: something follows the end",
+    "{} {}": "line 1, column 4: text follows the end of the value",
     '{"a": 1, "a": 2}': "line 1, column 10: 'a' is there twice",
     '{"a":' + "[" * 200 + "]" * 200 + "}": "nested more than 100 deep",
     "// mine\n{}": "line 1, column 1",
@@ -248,7 +248,7 @@ def test_what_is_no_file_or_too_large_a_one_is_left_alone(place):
     assert path.stat().st_size == (16 << 20) + 1
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(ConfigError, match="is no file"):
+    with pytest.raises(ConfigError, match="is not a regular file"):
         install("claude", place)
 
 

@@ -229,7 +229,7 @@ async def test_the_loops_config_is_looked_at(bundles, config, name):
 async def test_an_agent_that_brings_anothers_loop_is_named(bundles):
     agents = {"stranger": loop(UPSTREAM), "own": loop({"config": {"max_iterations": 3}})}
     found = await findings(bundles("mine", {"agents": agents}, includes=[f"file://{BEHAVIOR}"]))
-    assert "the agent stranger brings another's loop" in found["bundle-agent"].what
+    assert "the agent stranger uses a loop that is not Toolgate's" in found["bundle-agent"].what
 
 
 async def test_an_agent_in_a_file_of_its_own_is_looked_at_too(bundles, tmp_path):
@@ -238,7 +238,7 @@ async def test_an_agent_in_a_file_of_its_own_is_looked_at_too(bundles, tmp_path)
     (tmp_path / "agents" / "stranger.md").write_text(f"---\n{words}---\nYou stray.\n")
     content = {"agents": {"include": ["stranger", "mine:stranger", "mine:gone"]}}
     found = await findings(bundles("mine", content, includes=[f"file://{BEHAVIOR}"]))
-    assert "the agent mine:stranger brings another's loop" in found["bundle-agent"].what
+    assert "the agent mine:stranger uses a loop that is not Toolgate's" in found["bundle-agent"].what
 
 
 async def test_a_later_bundle_that_cannot_be_seen_may_name_another_loop(bundles):

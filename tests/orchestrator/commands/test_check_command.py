@@ -124,7 +124,7 @@ def test_people_read_which_tool_and_why_and_no_name_steers_their_terminal(file, 
 
 
 def test_what_is_no_agent_is_refused_and_not_called_gated(file):
-    with pytest.raises(ConfigError, match="is no agent that can be checked"):
+    with pytest.raises(ConfigError, match="cannot check a dict of builtins"):
         frameworks.find_gaps({})
     other = load_target(f"{file}:Team")()
     with pytest.raises(ConfigError, match="name one of Agent"):

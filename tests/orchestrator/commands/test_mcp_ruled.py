@@ -109,7 +109,7 @@ async def test_the_list_that_a_client_is_given_is_the_one_that_is_looked_at(open
         (
             "other",
             Modify(tool="echo", arguments={}),
-            "echo, which was to run in its place, is not what it was",
+            "echo, which should run in its place, has changed or is gone",
         ),
     ],
 )
@@ -265,5 +265,5 @@ async def test_trace_and_session_of_a_request_are_its_questions_and_the_server_g
 async def test_a_fault_of_the_proxys_own_is_an_error_without_words_of_others(open_session, monkeypatch):
     async with open_session("plain") as (session, _):
         monkeypatch.setattr(session._calls, "_find", lambda params: {}["secret"])
-        with pytest.raises(sdk.MCPError, match="the proxy failed and could not answer it: KeyError"):
+        with pytest.raises(sdk.MCPError, match="the proxy failed on this request: KeyError"):
             await call(session, "echo")

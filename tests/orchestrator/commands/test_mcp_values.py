@@ -59,8 +59,8 @@ def test_what_may_run_in_the_place_of_a_call_has_not_changed_and_keeps_what_was_
         ("prompts/get", {"_meta": {}}, ""),
         ("Tools/call", {}, "called by tools/call"),
         ("tools_call", {}, "called by tools/call"),
-        (CALL, {"_meta": []}, "_meta is an object"),
-        ("ping", {"_meta": "text"}, "_meta is an object"),
+        (CALL, {"_meta": []}, "_meta must be an object"),
+        ("ping", {"_meta": "text"}, "_meta must be an object"),
     ],
 )
 def test_a_request_that_would_pass_for_another_is_refused(method, params, said):
@@ -150,7 +150,7 @@ GOOD = {"servers": {"files": {"command": ["server"]}}}
         ({"servers": {"files": {"command": ["a"], "url": "http://x/"}}}, "give either command or url"),
         ({"servers": {"files": {"command": "npx server"}}}, "servers.files.command"),
         ({"servers": {"files": {"command": []}}}, "servers.files.command"),
-        ({"servers": {"files": {"command": ["a"], "headers_env": {"A": "B"}}}}, "headers_env is for a url"),
+        ({"servers": {"files": {"command": ["a"], "headers_env": {"A": "B"}}}}, "headers_env needs a url"),
         ({"servers": {"files": {"command": ["a"], "env": {"1A": "x"}}}}, "servers.files.env"),
         ({"servers": {"files": {"command": ["a"], "prefix": "a b"}}}, "servers.files.prefix"),
         ({"servers": {"files": {"command": ["a"], "arguments": []}}}, "servers.files.arguments"),

@@ -142,7 +142,7 @@ def test_a_person_sees_what_cannot_be_known_and_never_markup_or_control_characte
             comparison_view(comparison(*EVERYTHING, one(RUNS, nasty), limits=limits, notes=["so it is"]))
         )
     text = capture.get()
-    assert "2 calls stand in the record with placeholders" in text
+    assert "2 recorded calls have placeholders" in text
     assert "unreadable" not in text
     assert "1 would run as other calls about which the other schedulers were never asked" in text
     assert "so it is" in text

@@ -232,7 +232,7 @@ GOOD = json.dumps({"traj": [user("hi"), says("ho")]})
         (b'{"traj": "\xff"}', "line 3: it is not in UTF-8"),
         ("[" * 100_000, "line 3: it is nested more than 128 levels deep"),
         ('{"traj": [], "traj": []}', "line 3: the key 'traj' is given twice"),
-        ('{"traj": [NaN]}', "line 3: NaN is no value of JSON"),
+        ('{"traj": [NaN]}', "line 3: NaN is not a JSON value"),
     ],
 )
 def test_a_broken_line_is_refused_by_file_line_and_field(

@@ -298,4 +298,4 @@ def test_without_its_bus_a_run_whose_calls_would_all_be_denied_does_not_begin(
     assert running.wait() == code, running.stderr
     assert ("It began." in running.stdout) is (code == 0)
     assert "127.0.0.1:1" in running.stderr
-    assert ("rule on every call, and cannot be asked" in running.stderr) is (code == 1)
+    assert ("rule on every call, but cannot be asked" in running.stderr) is (code == 1)

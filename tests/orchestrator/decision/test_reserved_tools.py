@@ -51,7 +51,7 @@ async def test_a_tool_of_a_reserved_name_is_denied_in_words(gate, name):
     assert gate.wanted(name)
     decision = await gate.decide(Call(name, {"command": "rm -rf /"}, [name, "bash"]))
     assert (decision.outcome, decision.why) == ("deny", "denied")
-    assert "names that begin with llm:, turn: or session: are no tools'" in decision.reason
+    assert "a tool's name cannot begin with llm:, turn: or session:" in decision.reason
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -49,8 +49,8 @@ UNREADABLE = {
         f"a whole number has more than {MAX_DIGITS} digits",
     ),
     "too large": ('{"command": "rm -rf /", "n": 1e400}', "a number is too large"),
-    "no number": ('{"n": NaN}', "NaN is no value of JSON"),
-    "an infinite number": ('{"n": -Infinity}', "-Infinity is no value of JSON"),
+    "no number": ('{"n": NaN}', "NaN is not a JSON value"),
+    "an infinite number": ('{"n": -Infinity}', "-Infinity is not a JSON value"),
 }
 HALVES = ('{"command": "rm \\ud800"}', '{"\\uDfff": 1}')
 EACH = pytest.mark.parametrize(("text", "words"), UNREADABLE.values(), ids=UNREADABLE)

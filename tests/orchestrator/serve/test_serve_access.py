@@ -93,7 +93,7 @@ def test_the_socket_of_a_sidecar_that_was_killed_is_replaced_and_a_file_is_not(s
     with open_socket(path):
         assert path.exists()
     path.write_text("a file")
-    with pytest.raises(ConfigError, match="and no socket"), open_socket(path):
+    with pytest.raises(ConfigError, match="is not a socket"), open_socket(path):
         pass
     assert path.read_text() == "a file"
 

@@ -26,9 +26,9 @@ AUTHZEN = {
     ("path", "method", "fields", "status", "words"),
     [
         ("/", "POST", {}, 404, "/v1/decide"),
-        ("/v1/decide/", "POST", {}, 404, "there is nothing here"),
-        ("/v1/decide", "GET", {}, 405, "takes POST alone"),
-        ("/metrics", "POST", {}, 405, "takes GET alone"),
+        ("/v1/decide/", "POST", {}, 404, "this path does not exist"),
+        ("/v1/decide", "GET", {}, 405, "takes POST only"),
+        ("/metrics", "POST", {}, 405, "takes GET only"),
         ("/v1/decide", "POST", {"content_type": "text/plain"}, 415, "Content-Type: application/json"),
         ("/v1/decide", "POST", {"body": b"{"}, 400, "not JSON"),
         ("/v1/decide", "POST", {"body": b""}, 400, "not JSON"),

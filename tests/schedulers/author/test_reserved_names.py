@@ -26,13 +26,13 @@ async def agree(call):
 
 @EACH
 def test_nobody_makes_a_scheduler_of_that_name(name):
-    with pytest.raises(ConfigError, match="take another"):
+    with pytest.raises(ConfigError, match="choose another name"):
         Scheduler(name=name, decide=agree)
 
 
 @EACH
 def test_nobody_runs_a_shipped_one_under_that_name(name):
-    with pytest.raises(ConfigError, match="take another"):
+    with pytest.raises(ConfigError, match="choose another name"):
         load("heuristic", name=name)
 
 

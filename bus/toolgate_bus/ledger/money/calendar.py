@@ -24,7 +24,7 @@ def find_zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name[: MAX_ZONE + 1])
     except (KeyError, ValueError, OSError):
-        raise ConfigError(f"time_zone: {name[:MAX_ZONE]!r} is none; such as UTC or Europe/Berlin") from None
+        raise ConfigError(f"time_zone: {name[:MAX_ZONE]!r} is unknown; write UTC, Europe/Berlin …") from None
 
 
 class CalendarWindow(NamedTuple):

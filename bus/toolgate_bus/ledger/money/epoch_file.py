@@ -95,7 +95,7 @@ class EpochFile:
             beside.rename(directory / self._name)
             _remove_oldest(directory)
         except (OSError, RuntimeError, CodecError) as error:
-            _log.warning("what is known of the ledger cannot be kept for the next process", error=str(error))
+            _log.warning("the memory of the ledger cannot be kept for the next process", error=str(error))
 
     def count(self, writer: str, epoch: str, decided: int, number: int) -> None:
         """Keep the number of confirmed changes of this process: 80 bytes, without waiting for the disk.

@@ -153,7 +153,9 @@ class RedisLedger(Ledger):
             await self.release(decision)
         except TransportError as error:  # the keeper does it, as soon as the record shows the denial
             told = str(error)
-            _log.warning("what too few replicas have was not released yet", decision=decision, error=told)
+            _log.warning(
+                "a reservation on too few replicas is not released yet", decision=decision, error=told
+            )
         raise short
 
     @override

@@ -260,7 +260,7 @@ class SettlementWorker:
             if settled.outcome in ASTRAY and self._clock() - self._warned >= WARN_S:
                 self._warned = self._clock()
                 _log.warning(
-                    "money was told of that was not reserved: toolgate budget list", outcome=settled.outcome
+                    "a cost was reported without a reservation: toolgate budget list", outcome=settled.outcome
                 )
             if settled.over:
                 metrics.count(metrics.BUDGET_OVERRUNS, self._book)
@@ -275,7 +275,7 @@ class SettlementWorker:
             raise
         except Exception:  # noqa: BLE001 - see above: told with its traceback, and passed over
             metrics.count(metrics.BAD_MESSAGES, "orchestrator", "malformed")
-            _log.exception("a fact could not be heard", event_of_fact=str(fact.get("event"))[:64])
+            _log.exception("a fact could not be handled", event_of_fact=str(fact.get("event"))[:64])
 
     async def _look_for_orphans(self, telling: Set[str]) -> None:
         """Make the open reservations of dead orchestrators orphans. Those in `telling` still write facts."""
@@ -293,4 +293,4 @@ class SettlementWorker:
                 continue
             if await self._ledger.orphan(one.decision):
                 metrics.count(metrics.BUDGET_ORPHANS, self._book, reason)
-                _log.warning("nobody told the cost of a call", decision=one.decision, reason=reason)
+                _log.warning("nobody reported the cost of a call", decision=one.decision, reason=reason)

@@ -148,6 +148,6 @@ def refuse_foreign(prefix: str) -> Iterator[None]:
         yield
     except (LookupError, OverflowError, ValueError) as error:
         raise Refusal(
-            f"{prefix}: what stands there was not written by a scheduler `slots` ({error!r}): look at "
+            f"{prefix}: its content was not written by a scheduler `slots` ({error!r}): look at "
             "those keys, and delete them, or use another name or namespace"
         ) from error

@@ -135,11 +135,11 @@ def check_path(path: str) -> str:
         raise ValueError(f"{path}: a path has no $ here: write {path.lstrip('$').lstrip('.') or 'its name'}")
     if path.startswith("/"):
         raise ValueError(
-            f"{path}: is no JSON pointer: write {path.strip('/').replace('/', '.') or 'its name'}"
+            f"{path}: a path is not a JSON pointer: write {path.strip('/').replace('/', '.') or 'its name'}"
         )
     if bracket := _BRACKETS.search(path):
         plain = _BRACKETS.sub(lambda one: f".{one[1]}" if one[1].strip("*") else "", path).lstrip(".")
-        raise ValueError(f"{path}: {bracket[0]} is no part of a path: write {plain}")
+        raise ValueError(f"{path}: {bracket[0]} is not part of a path: write {plain}")
     if "" in _parts(path)[0]:
         raise ValueError(f"{path}: has an empty name between, before or after its dots")
     return path

@@ -139,10 +139,10 @@ class Condition(StrictModel):
                 "says nothing: give one or more of equals, in, glob, matches, gt, gte, lt, lte, under, exists"
             )
         if self.base is not None and self.under is None:
-            raise ValueError("base: goes with under: it is where relative paths begin")
+            raise ValueError("base: needs under: it is where relative paths begin")
         if self.exists is False and tests != {"exists"}:
             raise ValueError(
-                "exists: false goes with no other test: nothing can be said of what is not there"
+                "exists: false allows no other test: a missing value cannot be tested"
             )
         return self
 

@@ -101,7 +101,7 @@ class _SchemaWalker:
             if name not in defs or not re.fullmatch(r"[\w.-]+", name, re.ASCII):
                 raise ValueError(_at(place, f"there is no {value}; there are: {', '.join(map(str, defs))}"))
             if name in through:
-                raise ValueError(_at(place, "leads round in a circle"))
+                raise ValueError(_at(place, "leads back to itself"))
             self.over(self._root["$defs"][name], f"$defs.{name}", (*through, name), depth + 1)
         if keyword in ("const", "enum"):
             refuse_odd(value)
@@ -141,7 +141,7 @@ def _unknown(place: str, keyword: str) -> str:
     if keyword == "format":
         return f"{place}: is not checked here; write a pattern instead"
     if keyword == "$defs":
-        return f"{place}: stands at the top of a fragment only"
+        return f"{place}: is allowed only at the top of a fragment"
     close = difflib.get_close_matches(keyword, _KEYWORDS, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
     return f"{place}: unknown keyword; allowed: {', '.join(_KEYWORDS)}{hint}"

@@ -119,7 +119,7 @@ class PatternGroup:
 def compile_pattern(pattern: str) -> Pattern:
     """Compile a pattern as Python reads it. Raises Unknown with the reason, and what to write instead."""
     if len(pattern) > MAX_PATTERN:
-        raise Unknown(f"a pattern may have {MAX_PATTERN} characters")
+        raise Unknown(f"a pattern may have at most {MAX_PATTERN} characters")
     return _group([pattern], [_parse(pattern)], atomic=False).patterns[0]
 
 

@@ -1,6 +1,6 @@
--- Stands a call (ARGV[1]) in the rows KEYS, behind those who stand there, and gives these, row by row; asked
--- again it keeps its place. ARGV: who, how long it is kept (ms), its words, how many stand in a row at most;
--- 0 of these: the place is kept for longer, and nobody is looked for.
+-- Give a call (ARGV[1]) a place in the rows KEYS, behind the calls in them, and return these, row by row. A call that
+-- asks again keeps its place. ARGV: call, how long the place is kept (ms), its words, maximum length of a row; with 0 as
+-- maximum, the place is only kept for longer.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local most, found = tonumber(ARGV[4]), {}

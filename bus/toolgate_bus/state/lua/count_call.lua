@@ -1,10 +1,10 @@
 -- The rules of counting calls (see `call_counts.py`). Keys, all in one slot (`p` is their prefix, with the scope in it):
 --     p:s:<session>    hash: calls, turn, iteration, group, call, row
---     p:r:<session>    list: the last calls of the turn; where there is a window
---     p:t:<tree>       how many calls
---     p:f:<tree>       when the first of them was (ms)
+--     p:r:<session>    list: the last calls of the turn, if there is a window
+--     p:t:<tree>       number of calls
+--     p:f:<tree>       time of the first of them (ms)
 --     p:d:<decision>   the answer
--- decision, session, tree, call, iteration, group, window, memo_ms, kept_ms
+-- arguments: decision, session, tree, call, iteration, group, window, memo_ms, kept_ms
 local p = KEYS[1]
 local memo, skey, rkey = p .. ':d:' .. ARGV[1], p .. ':s:' .. ARGV[2], p .. ':r:' .. ARGV[2]
 local tkey, fkey = p .. ':t:' .. ARGV[3], p .. ':f:' .. ARGV[3]
@@ -16,7 +16,7 @@ local function whole(value) return string.format('%.0f', value) end
 local known = redis.call('GET', memo)
 if known then return known end
 
--- everything is read, and thereby checked for its type, before anything is written
+-- Everything is read, and thereby checked for its type, before anything is written
 local s = redis.call('HMGET', skey, 'calls', 'turn', 'iteration', 'group', 'call', 'row')
 local recent = redis.call('LRANGE', rkey, 0, -1)
 local tree = tonumber(redis.call('GET', tkey) or '0') + 1
@@ -27,7 +27,7 @@ local goes_on, told = false, iteration
 if s[1] then
   calls = tonumber(s[1]) + 1
   local last = tonumber(s[3])
-  -- a call that tells no iteration begins no turn: whoever asks may give each response another group
+  -- a call without an iteration begins no turn: its caller may give each response another group
   goes_on = iteration == 0 or iteration > last or (iteration == last and group == s[4])
   if iteration == 0 then told, group = last, s[4] end
 end

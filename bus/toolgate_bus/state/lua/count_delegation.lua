@@ -1,7 +1,7 @@
 -- The rules of counting delegations (see `call_counts.py`). Keys, all in one slot (`p` is their prefix):
---     p:ds:<session>, p:dt:<tree>    how many delegations
+--     p:ds:<session>, p:dt:<tree>    number of delegations
 --     p:dd:<decision>                the answer
--- decision, session, tree, most of the session, most of the tree (-1: no limit), memo_ms, kept_ms
+-- arguments: decision, session, tree, limit of the session, limit of the tree (-1: none), memo_ms, kept_ms
 local p = KEYS[1]
 local memo, skey, tkey = p .. ':dd:' .. ARGV[1], p .. ':ds:' .. ARGV[2], p .. ':dt:' .. ARGV[3]
 local known = redis.call('GET', memo)

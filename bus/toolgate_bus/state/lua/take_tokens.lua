@@ -1,12 +1,12 @@
 -- The rules of the token buckets (see `token_buckets.py`).
 --
--- Lua has no way back after its first write, so everything is read before anything is written. All
+-- Lua cannot undo a write, so everything is read before anything is written. All
 -- numbers are whole and below 2^53, where Lua's doubles are exact.
 --
 -- Keys, all in one slot (`p` is their prefix):
 --     p:b:<period>:<key>   hash: parts, since (ms); gone once the bucket has long been full again
 --     p:d:<decision>       hash: `b:<key>` for each bucket that gave, `a:<buckets>` for each answer
--- decision, digest of all keys, memo_ms, then for each bucket: key, calls, period_ms, burst, take
+-- arguments: decision, digest of all keys, memo_ms, then for each bucket: key, calls, period_ms, burst, take
 local p, memo, answer = KEYS[1], KEYS[1] .. ':d:' .. ARGV[1], 'a:' .. ARGV[2]
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -45,7 +45,7 @@ local said = whole(longest) .. ':' .. short
 if longest == 0 then
   for _, one in ipairs(open) do
     redis.call('HSET', one.name, 'parts', whole(one.parts), 'since', whole(one.since))
-    -- a minute more than it takes to be full: clocks are set back
+    -- a minute longer than the bucket needs to be full, as clocks may be set back
     local left = math.ceil((one.full - one.parts) / one.calls) + 60000
     redis.call('PEXPIRE', one.name, whole(left))
     redis.call('HSET', memo, 'b:' .. one.key, '1')

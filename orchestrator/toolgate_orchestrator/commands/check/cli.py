@@ -15,7 +15,7 @@ def check(
     targets: Annotated[
         list[str],
         typer.Argument(
-            metavar="TARGET…", help="Where the agent is: agent.py:agent, package.module:make_agent, …"
+            metavar="TARGET…", help="Agent to check: agent.py:agent, package.module:make_agent, …"
         ),
     ],
     as_json: JsonOption = False,

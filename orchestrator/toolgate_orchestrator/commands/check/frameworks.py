@@ -40,8 +40,8 @@ def find_gaps(found: Any) -> tuple[str, list[Gap]]:
     if name is None:
         known = ", ".join(sorted(TITLES.values()))
         raise ConfigError(
-            f"a {type(found).__qualname__} of {type(found).__module__} is no agent that can be checked; "
-            f"those of {known} are"
+            f"cannot check a {type(found).__qualname__} of {type(found).__module__}; "
+            f"supported frameworks: {known}"
         )
     check = _load(name)
     if not isinstance(found, check.TAKES):

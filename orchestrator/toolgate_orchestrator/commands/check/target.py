@@ -46,7 +46,7 @@ def _load(place: str) -> ModuleType:
         sys.path.insert(0, str(file.resolve().parent))
         spec = spec_from_file_location(file.stem, file)
         if spec is None or spec.loader is None:
-            raise ConfigError(f"{place}: this is no file of Python")
+            raise ConfigError(f"{place}: this is not a Python file")
         module = sys.modules[file.stem] = module_from_spec(spec)
         spec.loader.exec_module(module)
     except ConfigError:
@@ -61,7 +61,7 @@ def _run(make: Any, target: str) -> Any:
         made = make()
         return asyncio.run(_wait(made)) if inspect.isawaitable(made) else made
     except Exception as error:  # noqa: BLE001 - as above
-        raise ConfigError(f"{target} fails when it is called: {_words(error)}") from None
+        raise ConfigError(f"{target} failed when it was called: {_words(error)}") from None
 
 
 async def _wait(made: Any) -> Any:

@@ -29,7 +29,7 @@ def demo(
     step: Annotated[bool, typer.Option("--step", help="Wait for Enter after each call.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
     color: Annotated[
-        bool, typer.Option("--color/--no-color", help="Colours, where the terminal has them.")
+        bool, typer.Option("--color/--no-color", help="Use colours (default: if the terminal supports them).")
     ] = True,
 ) -> None:
     """Watch three schedulers rule on the tool calls of a small agent, on one screen.

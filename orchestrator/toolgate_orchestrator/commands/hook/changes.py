@@ -71,7 +71,7 @@ class ClientSettings:
         try:
             return work()
         except ConfigError as error:
-            raise ConfigError(f"{self.file.path}: {error}. Nothing was changed; mend it first.") from None
+            raise ConfigError(f"{self.file.path}: {error}. Nothing was changed; correct it first.") from None
 
     @property
     def is_installed(self) -> bool:
@@ -163,14 +163,14 @@ class ClientSettings:
             parsed = self._parse(text)
             hooks = parsed.root.get("hooks")
             if hooks is None or not isinstance(hooks.value, dict):
-                raise ConfigError("`hooks` in it is not an object")
+                raise ConfigError("its `hooks` is not an object")
             if hooks.get(event) is None:
                 text = self._insert(parsed, hooks, "hooks", [], event, inner)
                 created.append(f"hooks/{event}")
                 parsed = self._parse(text)
             listed = parsed.root.find("hooks", event)
             if listed is None or not isinstance(listed.value, list):
-                raise ConfigError(f"`hooks.{event}` in it is not a list")
+                raise ConfigError(f"its `hooks.{event}` is not a list")
             text = self._insert(parsed, listed, f"hooks/{event}", entry, None, inner)
         return text, tuple(created), inner
 

@@ -1,4 +1,4 @@
-"""`toolgate hook`: has coding agents ask before each call; options meet settings files here."""
+"""`toolgate hook`: makes coding agents ask before each call, by entries in their settings files."""
 
 import os
 import re
@@ -21,18 +21,18 @@ from toolgate_orchestrator.commands.hook.changes import ClientSettings, HookChan
 from toolgate_orchestrator.commands.hook.entries import CLIENTS, TIMEOUT_S, HookSettings, find_handlers
 
 OVERVIEW = """
-Have coding agents ask before each tool call: Claude Code, Codex CLI, Gemini CLI,
+Make coding agents ask before each tool call: Claude Code, Codex CLI, Gemini CLI,
 Cursor, Copilot CLI.
 
 \b
-  toolgate scheduler run policy --config rules.yaml    somebody who rules
-  toolgate hook install claude --required policy       Claude Code asks, from now on
-  toolgate hook status                                 who asks, and is answered
-  toolgate hook uninstall claude                       as it was before
+  toolgate scheduler run policy --config rules.yaml    start a scheduler
+  toolgate hook install claude --required policy       Claude Code asks from now on
+  toolgate hook status                                 which agents ask, and get answers
+  toolgate hook uninstall claude                       undo the install
 
-The hook asks a sidecar of yours (`toolgate serve`), which starts with the first
-call and ends when nobody asked for ten minutes. What goes wrong is a denial
-where a scheduler is required, and else lets the call go.
+The hook asks your own sidecar (`toolgate serve`), which starts with the first
+call and ends after ten minutes without calls. If a scheduler is required, an
+error denies the call; otherwise the call runs.
 Exit codes: 0 done, 1 an installed hook does not answer, 2 an option or a
 settings file is wrong, and nothing was changed.
 """
@@ -42,11 +42,11 @@ ClientArgument = Annotated[
     str, typer.Argument(metavar="CLIENT", help="claude, codex, gemini, cursor or copilot.")
 ]
 ProjectOption = Annotated[
-    bool, typer.Option("--project/--user", help="The settings of this folder's project, or your own.")
+    bool, typer.Option("--project/--user", help="Use the settings of this folder's project, or your own.")
 ]
 RequiredOption = Annotated[
     list[str] | None,
-    typer.Option("--required", metavar="NAME", help="A scheduler whose silence denies; repeatable."),
+    typer.Option("--required", metavar="NAME", help="Deny calls while this scheduler is silent. Repeatable."),
 ]
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="YAML with the keys of `toolgate:` in a plan.")
@@ -54,14 +54,12 @@ ConfigOption = Annotated[
 TimeoutOption = Annotated[
     int,
     typer.Option(
-        "--timeout", metavar="SECONDS", min=5, max=3600, help="So long the client waits, people included."
+        "--timeout", metavar="SECONDS", min=5, max=3600, help="Longest wait of the client, people included."
     ),
 ]
 AgentOption = Annotated[
     str,
-    typer.Option(
-        "--agent", metavar="NAME", help="How schedulers see the agent (default: the client's name)."
-    ),
+    typer.Option("--agent", metavar="NAME", help="Agent name for schedulers (default: the client's name)."),
 ]
 _MARKS: Final = {"allowed": "green", "denied": "green", "asked": "green"}
 
@@ -92,22 +90,20 @@ def install(
     agent: AgentOption = "",
     http: Annotated[
         str,
-        typer.Option(
-            metavar="URL", help="Claude Code alone: ask this `toolgate serve` itself, without a process."
-        ),
+        typer.Option(metavar="URL", help="Claude Code only: ask this `toolgate serve` without a process."),
     ] = "",
     token_env: Annotated[
-        str, typer.Option(metavar="NAME", help="With --http: the variable in which the client has its token.")
+        str, typer.Option(metavar="NAME", help="With --http: variable that holds the client's token.")
     ] = "",
     portable: Annotated[
         bool,
         typer.Option(
-            "--portable", help="Write `toolgate-hook`, found on PATH, instead of this environment's."
+            "--portable", help="Write `toolgate-hook`, found on PATH, not this environment's."
         ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Have a coding agent ask before each call: toolgate hook install claude --required policy
+    """Make a coding agent ask before each call: toolgate hook install claude --required policy
 
     Toolgate adds its entries to the agent's settings. It keeps every other byte, and a backup of the file. A
     second install replaces the entries. If a scheduler is required, a hook that cannot run denies the call,
@@ -121,22 +117,22 @@ def install(
     title = CLIENTS[client].title
     console.print(f"{title}: {change.changed} in {escape(str(change.path))}", soft_wrap=True)
     if change.backup is not None:
-        console.print(f"[dim]What was there before: {escape(str(change.backup))}[/]", soft_wrap=True)
+        console.print(f"[dim]Backup of the former settings: {escape(str(change.backup))}[/]", soft_wrap=True)
     if not settings.required:
         console.print(
-            "[dim]Nobody is required: while nobody rules, or Toolgate cannot be asked, calls run "
-            "(--required NAME).[/]",
+            "[dim]No scheduler is required: calls run while none rules or Toolgate cannot be asked "
+            "(change that with --required NAME).[/]",
             soft_wrap=True,
         )
     if config is not None and not _read_section(config).get("redis"):
         console.print(
-            f"[dim]{escape(str(config))} names no bus (`redis`): the hook meets the one in your own folder "
-            "(/run/user/UID, else /tmp), whatever variables a project sets.[/]",
+            f"[dim]{escape(str(config))} names no bus (`redis`): the hook uses the bus in your own folder "
+            "(/run/user/UID, else /tmp), even if a project sets other variables.[/]",
             soft_wrap=True,
         )
     for note in CLIENTS[client].notes:
         console.print(f"[dim]{escape(note)}[/]", soft_wrap=True)
-    console.print(f"[dim]See whether it answers: {command_name()} hook status {client}[/]", soft_wrap=True)
+    console.print(f"[dim]Test it: {command_name()} hook status {client}[/]", soft_wrap=True)
 
 
 @app.command()
@@ -151,23 +147,23 @@ def uninstall(client: ClientArgument, project: ProjectOption = False, as_json: J
         print_json({"client": client, **_describe(change)})
         return
     words = {
-        "restored": "as it was before",
-        "removed": "our entries are gone",
-        "absent": "there was nothing of ours",
+        "restored": "restored as it was before",
+        "removed": "Toolgate's entries were removed",
+        "absent": "there were no entries of Toolgate",
     }
     console.print(f"{escape(str(change.path))}: {words[change.changed]}", soft_wrap=True)
 
 
 @app.command()
 def status(
-    client: Annotated[str, typer.Argument(metavar="[CLIENT]", help="One alone; else all.")] = "",
+    client: Annotated[str, typer.Argument(metavar="[CLIENT]", help="Only this client (default: all).")] = "",
     project: ProjectOption = False,
-    no_probe: Annotated[bool, typer.Option("--no-probe", help="Only look; put no call to them.")] = False,
+    no_probe: Annotated[bool, typer.Option("--no-probe", help="Do not test the hooks with a call.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show which coding agents ask, and test each with a call: toolgate hook status
 
-    The call is put to the hook as the agent would do it. Its tool is `toolgate_probe`, which does not exist;
+    The test call goes to the hook as the agent would send it. Its tool `toolgate_probe` does not exist, and
     schedulers rule on it. `fault` means that no scheduler could be asked.
     """
     if client:
@@ -199,8 +195,8 @@ def run(
 ) -> None:
     """Answer one event, as the installed hook does: toolgate hook run claude < event.json
 
-    The event is read from stdin, and only the answer is written to stdout. `toolgate-hook` does the same and
-    starts twenty times faster.
+    The hook reads the event from stdin, and writes only the answer to stdout. `toolgate-hook` does the same
+    and starts twenty times faster.
     """
     import toolgate_hook
 
@@ -218,7 +214,7 @@ def run(
 def check_client(client: str) -> None:
     """Raise ConfigError for an unknown client."""
     if client not in CLIENTS:
-        raise ConfigError(f"CLIENT: {client[:64]!r} is none of {', '.join(CLIENTS)}")
+        raise ConfigError(f"CLIENT: {client[:64]!r} is unknown. Choose one of: {', '.join(CLIENTS)}")
 
 
 def find_place(*, project: bool) -> HookPlace:
@@ -249,9 +245,9 @@ def make_settings(
     """
     check_client(client)
     if token_env and not http:
-        raise ConfigError("--token-env: it is for --http")
+        raise ConfigError("--token-env works only with --http")
     if http and re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]*)?", http) is None:
-        raise ConfigError("--http: an address such as http://127.0.0.1:8181")
+        raise ConfigError("--http: write an address such as http://127.0.0.1:8181")
     names = list(required or ())
     if config is not None:
         from toolgate_orchestrator.decision.config import parse
@@ -259,7 +255,7 @@ def make_settings(
         names += parse(_read_section(config), str(config)).required
     for name in names:
         if re.fullmatch(NAME_PATTERN, name) is None:
-            raise ConfigError(f"--required: {name[:64]!r} is no name of a scheduler")
+            raise ConfigError(f"--required: {name[:64]!r} is not a valid name of a scheduler")
     return HookSettings(
         client,
         tuple(dict.fromkeys(names)),
@@ -283,7 +279,7 @@ def find_command(*, portable: bool) -> tuple[str, ...]:
     """Return the program that the client starts: one interpreter and one file, with nothing else to load."""
     if portable:
         if shutil.which("toolgate-hook") is None:
-            raise ConfigError("--portable: toolgate-hook is not on PATH here")
+            raise ConfigError("--portable: toolgate-hook is not on your PATH")
         return ("toolgate-hook",)
     found = find_spec("toolgate_hook")
     if found is None or found.origin is None:

@@ -56,8 +56,8 @@ CLIENTS: Final[Mapping[str, ClientFiles]] = {
         ("PostToolUse", "PostToolUseFailure"),
         home="CLAUDE_CONFIG_DIR",
         notes=(
-            "Sub-agents fire it, and are shown as agents below; versions before 2.1.233 were seen not to.",
-            "A hook that crashes or is late denies from 2.1.295 on (onFailure: block).",
+            "Sub-agents ask as well, and are shown below their agent; versions before 2.1.233 did not ask.",
+            "From 2.1.295 on, a hook that crashes or is late denies the call (onFailure: block).",
         ),
     ),
     "codex": ClientFiles(
@@ -69,8 +69,8 @@ CLIENTS: Final[Mapping[str, ClientFiles]] = {
         home="CODEX_HOME",
         notes=(
             "Codex runs a new or changed hook only once you have trusted it: open /hooks in Codex.",
-            "Hooks need Codex 0.124 or newer; a hook that is late lets the call run.",
-            "A tool that failed has no event: what was reserved for it is settled as estimated.",
+            "Hooks need Codex 0.124 or newer; a late hook lets the call run.",
+            "A failed tool sends no event, so its reservation is settled at the estimate.",
         ),
     ),
     "gemini": ClientFiles(
@@ -81,8 +81,8 @@ CLIENTS: Final[Mapping[str, ClientFiles]] = {
         ("AfterTool",),
         comments=True,
         notes=(
-            "A hook that is late lets the call run.",
-            "Sub-agents in its process fire it under the same session; remote agents do not.",
+            "A late hook lets the call run.",
+            "Sub-agents in its process ask under the same session; remote agents do not ask.",
         ),
     ),
     "cursor": ClientFiles(
@@ -94,8 +94,8 @@ CLIENTS: Final[Mapping[str, ClientFiles]] = {
         grouped=False,
         root={"version": 1},
         notes=(
-            "A hook that crashes or is late denies where somebody is required (failClosed).",
-            "Whether the calls of sub-agents fire it was not shown: deny the tool Task where that matters.",
+            "If a scheduler is required, a hook that crashes or is late denies the call (failClosed).",
+            "It is not known whether sub-agents' calls ask: deny the tool Task if that matters.",
         ),
     ),
     "copilot": ClientFiles(
@@ -108,8 +108,8 @@ CLIENTS: Final[Mapping[str, ClientFiles]] = {
         grouped=False,
         root={"version": 1},
         notes=(
-            "A hook that crashes denies; one that is late lets the call run.",
-            "Sub-agents fire it, and are shown as agents below; in 1.0.12 and 1.0.31 they did not.",
+            "A hook that crashes denies the call; a late one lets it run.",
+            "Sub-agents ask as well, and are shown below their agent; in 1.0.12 and 1.0.31 they did not ask.",
         ),
     ),
 }
@@ -168,7 +168,7 @@ def _make_handler(settings: HookSettings, event: str, *, is_before: bool) -> dic
 
 def _make_http(settings: HookSettings, seconds: int, *, denies: bool) -> dict[str, Any]:
     if settings.client != "claude":
-        raise ConfigError(f"--http: {CLIENTS[settings.client].title} asks by commands alone")
+        raise ConfigError(f"--http: {CLIENTS[settings.client].title} can ask only by a command")
     url = f"{settings.url.rstrip('/')}/hooks/{settings.client}{BY}&timeout={seconds}"
     handler: dict[str, Any] = {"type": "http", "url": url, "timeout": seconds}
     if settings.token_env:

@@ -58,7 +58,7 @@ class JsonText:
         self.root = self._value(start, 0)
         end = self._skip(self.root.end)
         if end != len(text):
-            raise self._fault(end, "something follows the end")
+            raise self._fault(end, "text follows the end of the value")
 
     # ------------------------------------------------------------------ read
 
@@ -85,7 +85,7 @@ class JsonText:
             return JsonNode(at, end, text)
         literal = _LITERAL.match(self.text, at)
         if literal is None:
-            raise self._fault(at, "a value is missing, or is none of JSON")
+            raise self._fault(at, "a value is missing, or is not JSON")
         try:
             value = json.loads(literal.group())
         except ValueError:  # more digits than Python accepts
@@ -97,7 +97,7 @@ class JsonText:
         try:
             text: str = json.loads(found.group() if found is not None else "")
         except ValueError:
-            raise self._fault(at, "a text does not end, or holds what it may not") from None
+            raise self._fault(at, "a string does not end, or holds forbidden characters") from None
         return text, at + len(found.group() if found is not None else "")
 
     def _container(self, start: int, depth: int, close: str) -> JsonNode:

@@ -68,7 +68,7 @@ def _ask(handler: Mapping[str, Any], event: bytes) -> bytes:
         for name, value in (handler.get("headers") or {}).items():
             headers[name] = os.path.expandvars(str(value))
         if not url.startswith(("http://", "https://")):
-            raise ValueError(f"{url} is no address of HTTP")
+            raise ValueError(f"{url} is not an HTTP address")
         request = urllib.request.Request(url, event, headers)  # noqa: S310 - its scheme was checked
         with urllib.request.urlopen(request, timeout=MAX_WAIT_S) as response:  # noqa: S310 - as above
             body: bytes = response.read(1 << 20)
@@ -78,7 +78,7 @@ def _ask(handler: Mapping[str, Any], event: bytes) -> bytes:
     )
     if done.returncode != 0:
         words = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or [""]
-        raise ValueError(f"it ended with code {done.returncode} ({words[0]})")
+        raise ValueError(f"it exited with code {done.returncode} ({words[0]})")
     return done.stdout
 
 
@@ -90,7 +90,7 @@ def judge(said: bytes) -> tuple[str, str]:
         fields = json.loads(said)
         inner = fields.get("hookSpecificOutput", fields)
     except (ValueError, AttributeError):
-        return "broken", "what it wrote is not a JSON object"
+        return "broken", "its output is not a JSON object"
     decision = (
         fields.get("decision") or fields.get("permission") or inner.get("permissionDecision") or "allow"
     )

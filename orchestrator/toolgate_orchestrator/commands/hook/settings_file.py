@@ -45,7 +45,7 @@ class SettingsFile:
         try:
             self.target = path.resolve()
         except (OSError, RuntimeError) as error:
-            raise ConfigError(f"{path} cannot be followed: {error}") from None
+            raise ConfigError(f"{path} cannot be resolved: {error}") from None
         digest = hashlib.sha256(os.fsencode(self.target)).hexdigest()[:16]
         self.kept = state / "toolgate" / "hooks" / digest
         self.content = self._read()
@@ -53,7 +53,7 @@ class SettingsFile:
     def _read(self) -> bytes | None:
         try:
             if not stat.S_ISREG(self.target.stat().st_mode):
-                raise ConfigError(f"{self.path} is no file: nothing was changed")
+                raise ConfigError(f"{self.path} is not a regular file; nothing was changed")
             with self.target.open("rb") as file:
                 found = file.read(MAX_BYTES + 1)
         except FileNotFoundError:
@@ -61,7 +61,7 @@ class SettingsFile:
         except OSError as error:
             raise ConfigError(f"{self.path} cannot be read: {error.strerror}") from None
         if len(found) > MAX_BYTES:
-            raise ConfigError(f"{self.path} has more than {MAX_BYTES >> 20} MiB: nothing was changed")
+            raise ConfigError(f"{self.path} has more than {MAX_BYTES >> 20} MiB; nothing was changed")
         return found
 
     @property
@@ -70,7 +70,7 @@ class SettingsFile:
         try:
             return (self.content or b"").decode("utf-8")
         except UnicodeDecodeError as error:
-            raise ConfigError(f"{self.path} is not UTF-8 (byte {error.start}): nothing was changed") from None
+            raise ConfigError(f"{self.path} is not UTF-8 (byte {error.start}); nothing was changed") from None
 
     # ------------------------------------------------------------------ backup and record
 
@@ -154,7 +154,7 @@ class SettingsFile:
 
     def _check_unchanged(self) -> None:
         if self._read() != self.content:
-            raise ConfigError(f"{self.path} changed just now: nothing was written; try again")
+            raise ConfigError(f"{self.path} changed just now; nothing was written, try again")
 
 
 def _replace(path: Path, content: bytes, mode: int | None) -> None:

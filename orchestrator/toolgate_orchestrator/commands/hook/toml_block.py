@@ -43,13 +43,13 @@ def add_block(text: str, entries: Mapping[str, Mapping[str, Any]]) -> str:
                 del after["hooks"][event]
     except (tomllib.TOMLDecodeError, ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(
-            "its [hooks] are written in a way that nothing can be added to: move them to hooks.json"
+            "hooks cannot be added to its [hooks] in this form; move them to hooks.json"
         ) from None
     if not after["hooks"] and "hooks" not in before:
         del after["hooks"]
     if after != before:
         raise ConfigError(
-            "its [hooks] are written in a way that nothing can be added to: move them to hooks.json"
+            "hooks cannot be added to its [hooks] in this form; move them to hooks.json"
         )
     return made
 
@@ -60,7 +60,7 @@ def remove_block(text: str) -> str:
         start = text.index(BEGIN)
         end = text.find(END, start)
         if end < 0:
-            raise ConfigError(f"the line {END!r} is missing: take our part out by hand")
+            raise ConfigError(f"the line {END!r} is missing; remove Toolgate's part by hand")
         end += len(END)
         end = text.index("\n", end) + 1 if "\n" in text[end:] else len(text)
         text = text[:start] + text[end:]

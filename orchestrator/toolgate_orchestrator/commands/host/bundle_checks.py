@@ -30,7 +30,7 @@ from toolgate_orchestrator.turn.loop_config import LoopConfig
 SUBJECT: Final = "bundle"
 MAX_COUNT: Final = 5
 CHANGE_SECTION: Final = (
-    "under session.orchestrator.config write `toolgate: {required: [NAME]}`: who must rule on its calls"
+    "under session.orchestrator.config write `toolgate: {required: [NAME]}`; NAME must rule on its calls"
 )
 
 
@@ -38,7 +38,7 @@ async def _bundle(context: Context) -> Sequence[Finding]:
     try:
         whole = compose(await read_bundle(context.bundle or ""))
     except ConfigError as wrong:
-        change = "name a bundle's file or folder, or a URI that Amplifier takes"
+        change = "name a bundle's file or folder, or a URI that Amplifier accepts"
         return [error(SUBJECT, "bundle-wrong", str(wrong), change)]
     found = [*_lost(whole), *_unseen(whole)]
     why = explain_foreign_loop(whole.spec, by_source=True)
@@ -49,7 +49,7 @@ async def _bundle(context: Context) -> Sequence[Finding]:
     if why is not None:
         make = error if GUARD in whole.hooks or _section(whole) is not None else warning
         ends = "the session is refused" if GUARD in whole.hooks else "nothing rules on its calls"
-        what = f"another's loop would mount, and {ends}: {why} ({_told_reasons(whole)})"
+        what = f"a loop that is not Toolgate's would mount, and {ends}: {why} ({_told_reasons(whole)})"
         return [*found, make(SUBJECT, "bundle-loop", what, CHANGE_LOOP), *_guard(whole)]
     found.append(notice(SUBJECT, "bundle-loop", f"one of Toolgate's loops, {told}"))
     return [*found, *_config(whole, context), *_guard(whole), *_agents(whole)]
@@ -91,7 +91,8 @@ def _lost(whole: Composition) -> list[Finding]:
     for layer in whole.layers:
         if names := lost_sections(layer):
             what = (
-                f"{layer}: {', '.join(f'`{name}:`' for name in names)} is a plan's form, and lost in a bundle"
+                f"{layer}: {', '.join(f'`{name}:`' for name in names)} is a plan's form, "
+                "and has no effect in a bundle"
             )
             change = "write session: {orchestrator: {module: …, source: …, config: {toolgate: …}}}"
             found.append(error(SUBJECT, "bundle-plan-form", what, change))
@@ -108,7 +109,7 @@ def _unseen(whole: Composition) -> list[Finding]:
         make(
             SUBJECT,
             "bundle-unseen",
-            f"{layer.name} was not looked into: {layer.unseen}",
+            f"{layer.name} was not checked: {layer.unseen}",
             _change_unseen(whole),
         )
         for layer in unseen[:MAX_COUNT]
@@ -121,7 +122,7 @@ def _unseen(whole: Composition) -> list[Finding]:
 def _change_unseen(whole: Composition) -> str:
     if whole.is_certain:
         return "nothing: a later bundle names module and source"
-    return "look where amplifier_foundation is installed: it may name another loop; or include toolgate last"
+    return "it may name another loop: check where amplifier_foundation is installed, or include toolgate last"
 
 
 def _config(whole: Composition, context: Context) -> list[Finding]:
@@ -134,29 +135,29 @@ def _config(whole: Composition, context: Context) -> list[Finding]:
     try:
         toolgate = check(model, whole.spec.get("config") or {}, module).toolgate
     except ConfigError as wrong:
-        return [error(SUBJECT, "bundle-config", str(wrong), "docs/reference/plan.md tells every setting")]
+        return [error(SUBJECT, "bundle-config", str(wrong), "docs/reference/plan.md lists every setting")]
     if toolgate is None:
-        what = f"{module} has no `toolgate:` section: nobody is asked about its calls"
+        what = f"{module} has no `toolgate:` section: no scheduler is asked about its calls"
         return [error(SUBJECT, "bundle-unruled", what, CHANGE_SECTION)]
     found = [] if toolgate.required else [_not_required()]
     return [*found, *check_required(toolgate, context)]
 
 
 def _not_required() -> Finding:
-    what = "nobody is required: where nobody is alive, calls run unasked, or the session is refused"
+    what = "no scheduler is required: if none is alive, calls run unchecked, or the session is refused"
     return notice(SUBJECT, "bundle-nobody-required", what, CHANGE_SECTION)
 
 
 def _guard(whole: Composition) -> list[Finding]:
     config = whole.hooks.get(GUARD)
     if config is None:
-        what = f"{GUARD} is not among its hooks: where another's loop mounts, nobody says so"
+        what = f"{GUARD} is not among its hooks: nothing reports a loop that is not Toolgate's"
         change = f"include the behavior toolgate, or add it: hooks: [{{module: {GUARD}}}]"
         return [warning(SUBJECT, "bundle-unguarded", what, change)]
     if config.get("on_ungated") == "warn":
-        what = f"{GUARD} only warns of sessions that nobody rules on, unless somebody is required"
+        what = f"{GUARD} only warns of sessions that no scheduler rules on, unless one is required"
         return [notice(SUBJECT, "bundle-guard-warns", what, "on_ungated: deny")]
-    return [fine(SUBJECT, "bundle-guarded", f"{GUARD} refuses sessions that nobody rules on")]
+    return [fine(SUBJECT, "bundle-guarded", f"{GUARD} refuses sessions that no scheduler rules on")]
 
 
 def _agents(whole: Composition) -> list[Finding]:
@@ -164,8 +165,8 @@ def _agents(whole: Composition) -> list[Finding]:
     for name, brought in whole.agents.items():
         why = explain_foreign_loop(merge_spec(whole.spec, brought), by_source=True)
         if why is not None:
-            what = f"the agent {name} brings another's loop: {why}"
-            change = "take `orchestrator:` out of its session, or name one of " + ", ".join(OWN_LOOPS)
+            what = f"the agent {name} uses a loop that is not Toolgate's: {why}"
+            change = "remove `orchestrator:` from its session, or use one of " + ", ".join(OWN_LOOPS)
             found.append(warning(SUBJECT, "bundle-agent", what, change))
     return found
 

@@ -25,7 +25,7 @@ from toolgate_orchestrator.turn.loop_config import LoopConfig
 
 SUBJECT: Final = "plan"
 SCHEDULERS: Final = "toolgate.schedulers"
-FIX_PLAN: Final = "correct that line of the plan; docs/reference/plan.md tells every setting"
+FIX_PLAN: Final = "correct that line of the plan; docs/reference/plan.md lists every setting"
 
 
 # ---------------------------------------------------------------- reading
@@ -83,8 +83,8 @@ def _warn_unruled(plan: Plan) -> Finding:
         loops = sorted(name for name in offers if name.startswith("loop-") and is_ours(name, offers))
         return warning(SUBJECT, "plan-unruled", what, f"use one of {', '.join(loops)}")
     what = (
-        f"{module} has no `toolgate:` section: `toolgate run` and `toolgate chat` ask whoever is alive, "
-        "but in any other program nobody is asked about its calls"
+        f"{module} has no `toolgate:` section: `toolgate run` and `toolgate chat` ask each living scheduler, "
+        "but any other program asks none about its calls"
     )
     return warning(SUBJECT, "plan-unruled", what, "add `toolgate: {}` to the config of the orchestrator")
 
@@ -97,13 +97,13 @@ def check_required(toolgate: ToolgateConfig, context: Context) -> list[Finding]:
     alive = {member.name: member for member in sorted(context.view.members, key=lambda one: one.started)}
     found: list[Finding] = []
     if both := sorted({*toolgate.required} & {*toolgate.shadow}):
-        what = f"{', '.join(both)}: in `required` and in `shadow`: required counts, and its verdicts rule"
-        found.append(warning(SUBJECT, "plan-required-shadow", what, "take it out of one of both"))
+        what = f"{', '.join(both)} is in `required` and in `shadow`: `required` counts, and its verdicts rule"
+        found.append(warning(SUBJECT, "plan-required-shadow", what, "remove it from one of them"))
     if context.commands is None:
         if toolgate.required:
             what = (
-                f"whether {', '.join(toolgate.required)} (required) are alive was not seen: no bus was "
-                "looked at"
+                f"it was not checked whether {', '.join(toolgate.required)} (required) are alive: no bus was "
+                "checked"
             )
             found.append(
                 notice(SUBJECT, "plan-required-unseen", what, "toolgate doctor --redis URL --plan …")
@@ -123,7 +123,7 @@ def check_required(toolgate: ToolgateConfig, context: Context) -> list[Finding]:
         found.append(warning(SUBJECT, "plan-not-required", what, f"Name it{change}"))
     absent = [name for name in toolgate.shadow if name not in alive]
     if absent:
-        what = f"the plan names {', '.join(absent)} as shadows, and no replica of that is alive"
+        what = f"the plan names {', '.join(absent)} as shadows, and no replica of them is alive"
         found.append(
             notice(SUBJECT, "plan-shadow-missing", what, f"toolgate scheduler run {absent[0]} --shadow")
         )
@@ -148,7 +148,7 @@ def _down(toolgate: ToolgateConfig) -> list[Finding]:
     if toolgate.on_bus_down != "continue" or not toolgate.required:
         return []
     what = (
-        "on_bus_down: continue: while the server is away calls run without the schedulers that are required"
+        "on_bus_down: continue lets calls run without the required schedulers while the server is away"
     )
     return [warning(SUBJECT, "plan-bus-down", what, "leave `on_bus_down` out, or set it to deny")]
 
@@ -160,14 +160,14 @@ def _keys(toolgate: ToolgateConfig, context: Context) -> list[Finding]:
     try:
         keys = read_keys(file)
     except ConfigError as wrong:
-        change = "write one `name: key` a line; a key: `openssl rand -hex 32`"
+        change = "write one `name: key` per line; make a key with `openssl rand -hex 32`"
         return [error(SUBJECT, "plan-keys", str(wrong), change)]
     asked = {*toolgate.required, *(member.name for member in context.view.members)}
     without = sorted(asked - set(keys))
     if not without:
         return [fine(SUBJECT, "plan-keys", f"{file} has a key for every scheduler")]
     what = (
-        f"{file} has no key for {', '.join(without)}: verdicts of these are not believed, nor are they asked"
+        f"{file} has no key for {', '.join(without)}: they are not asked, and their verdicts do not count"
     )
     return [
         error(
@@ -215,16 +215,16 @@ async def _probe_models(config: Any) -> Finding:
     try:
         endpoint = Endpoint(config.model_copy(update={"max_retries": 0, "timeout_s": 5.0}))
     except ConfigError as wrong:
-        return error(subject, "provider-config", str(wrong), "as it says")
+        return error(subject, "provider-config", str(wrong), "correct that setting")
     where = endpoint.whose.server
     try:
         models = [str(model.get("id")) for model in await endpoint.models()]
     except (AuthenticationError, AccessDeniedError) as refused:
-        change = "put a right key into OPENAI_API_KEY, or `api_key: ${NAME}` in the plan"
+        change = "put a valid key into OPENAI_API_KEY, or `api_key: ${NAME}` in the plan"
         return error(subject, "provider-key", f"{where} refuses the key: {refused}", change)
     except NotFoundError:
-        what = f"{where} answers, and lists no models: whether it has {config.model} was not seen"
-        return notice(subject, name, what, "if turns fail: base_url mostly ends in /v1")
+        what = f"{where} answers but lists no models, so {config.model} was not checked"
+        return notice(subject, name, what, "if turns fail, check base_url: it mostly ends in /v1")
     except LLMError as failed:
         change = "start it, or correct `base_url` in the plan (it mostly ends in /v1)"
         return error(subject, "provider-unreachable", f"{where} cannot be used: {failed}", change)
@@ -260,10 +260,10 @@ def check_hidden_fields(redact: RedactConfig, configs: Sequence[tuple[str, Path]
         for rule, path in _conditions(config):
             if hidden.intersection(path.casefold().replace("\\.", ".").split(".")):
                 what = (
-                    f"{rule} of {scheduler} ({file}) looks at {path}, which the plan hides by `redact`: one "
-                    "that denies or asks fits every such call, one that allows or routes fits none"
+                    f"{rule} of {scheduler} ({file}) looks at {path}, which the plan hides by `redact`: a "
+                    "rule that denies or asks then matches every such call, one that allows or routes none"
                 )
-                change = "take the field out of `redact.fields`, or the condition out of the rule"
+                change = "remove the field from `redact.fields`, or the condition from the rule"
                 found.append(warning("plan", "plan-rule-hidden", what, change))
     return found
 

@@ -104,7 +104,7 @@ class TerminalApprovals:
             self._console.print(f"No answer: {default}.", style="yellow")
             raise ApprovalTimeoutError(f"nobody answered within {timeout:g} s") from None
         except asyncio.CancelledError:
-            self._console.print("\nNo longer asked.", style="yellow")
+            self._console.print("\nThe question was withdrawn.", style="yellow")
             raise
 
     async def _read_choice(self, options: Sequence[str], default: str, refused: asyncio.Future[None]) -> str:

@@ -48,8 +48,8 @@ async def refuse_unruled(plan: Plan) -> None:
     try:
         await _members(toolgate)
     except ToolgateError as error:
-        who = f"{', '.join(map(str, required))} must" if required else "on_bus_down: deny: somebody must"
-        raise ToolgateError(f"{who} rule on every call, and cannot be asked: {error}") from error
+        who = f"{', '.join(map(str, required))} must" if required else "on_bus_down: deny: a scheduler must"
+        raise ToolgateError(f"{who} rule on every call, but cannot be asked: {error}") from error
 
 
 def warn_unrequired(alive: Iterable[Member], meant: Collection[str]) -> list[str]:

@@ -18,7 +18,7 @@ NAMES: Final = ("plan.yaml", "rules.yaml", "cases.yaml", "workspace/notes.txt")
 
 def init(
     directory: Annotated[
-        Path, typer.Argument(metavar="[DIR]", help="The folder to write to; it is made if need be.")
+        Path, typer.Argument(metavar="[DIR]", help="Folder to write to; created if it is missing.")
     ] = Path(),
     quiet: QuietOption = False,
 ) -> None:
@@ -39,10 +39,10 @@ def init(
     toolgate, folder = command_name(), shlex.quote(str(directory))
     there = "" if directory == Path() else f"cd {folder} && "
     print_text(
-        "Start the rules, which stay; then, in another terminal, the agent:\n"
+        "Start the rules, and in another terminal the agent:\n"
         f"  {there}{toolgate} scheduler run policy --config rules.yaml\n"
         f'  {there}{toolgate} run "Tidy up" --plan plan.yaml\n\n'
-        f"Change the rules, and see what becomes of calls:\n"
+        f"Change the rules, and test them with calls:\n"
         f"  {there}{toolgate} policy test rules.yaml cases.yaml"
     )
 

@@ -110,7 +110,7 @@ class Backends:
                 _log.error("a server cannot be used and is left out", server=server.name, error=said)
                 server.closed.set()
         if not found:
-            raise failed or sdk.MCPError(sdk.INTERNAL_ERROR, "no server is there")
+            raise failed or sdk.MCPError(sdk.INTERNAL_ERROR, "no MCP server is available")
         return _merge(found, method)
 
     async def _list(self, method: str, params: Params, read: Read) -> Message:
@@ -125,7 +125,7 @@ class Backends:
                 listed = await read(server, listed)
             except sdk.MCPError as error:
                 said = shorten(visible(error.message), 500)
-                _log.error("a server gives no list and is left out of it", server=server.name, error=said)
+                _log.error("a server cannot list and is left out", server=server.name, error=said)
                 failed = error
                 continue
             entries += [self._offer(server, key, entry) for entry in listed]
@@ -179,7 +179,7 @@ class Backends:
                 return entries, first
             asked = {**envelope_of(params), "cursor": cursor}
         raise sdk.MCPError(
-            sdk.INTERNAL_ERROR, f"the MCP server {server.name} lists more {capability} than the proxy takes"
+            sdk.INTERNAL_ERROR, f"the MCP server {server.name} lists more {capability} than the proxy accepts"
         )
 
     async def _ask(self, exchange: sdk.Exchange | None, method: str, params: Params) -> Message:
@@ -201,7 +201,7 @@ class Backends:
                 exchange, method, given, self._resources.get(uri) if isinstance(uri, str) else None
             )
         raise sdk.MCPError(
-            sdk.METHOD_NOT_FOUND, f"{shorten(visible(method), 100)} is not for several servers at once"
+            sdk.METHOD_NOT_FOUND, f"{shorten(visible(method), 100)} cannot be used with several servers"
         )
 
     async def _ask_by_name(
@@ -221,7 +221,7 @@ class Backends:
         self, exchange: sdk.Exchange | None, method: str, given: Mapping[str, Any], whose: Upstream | None
     ) -> Message:
         """Ask the server that listed the resource, else each server until one knows it."""
-        last = sdk.MCPError(sdk.INVALID_PARAMS, "no server knows it")
+        last = sdk.MCPError(sdk.INVALID_PARAMS, "no MCP server knows this resource")
         for server in [whose] if whose is not None else self._alive():
             try:
                 return await server.request(exchange, method, given)

@@ -98,7 +98,7 @@ class Calls:
                 sdk.INVALID_PARAMS, "tools/call takes the name of a tool, and arguments as an object"
             )
         if not is_tool_name(name):
-            raise sdk.MCPError(sdk.INVALID_PARAMS, f"no tool is called {shorten(visible(name), 100)!r}")
+            raise sdk.MCPError(sdk.INVALID_PARAMS, f"no tool can be named {shorten(visible(name), 100)!r}")
         one = _OneCall(self, exchange, params, name, arguments)
         try:
             catalog = await self._find(params)
@@ -275,12 +275,13 @@ class _OneCall:
     def find_problem(self, ruling: Ruling, catalog: Catalog, asked: KnownTool | None) -> str:
         """Return the reason that the ruling does not fit the tools as they are now; empty if it fits."""
         if ruling.tool != self._name and ruling.tool not in catalog.offers(self._name):
-            return f"{shorten(visible(ruling.tool), 100)}, which was to run in its place, is not what it was"
+            changed = shorten(visible(ruling.tool), 100)
+            return f"{changed}, which should run in its place, has changed or is gone"
         now = catalog.find(self._name)
         if ruling.tool == self._name and (now and now.digest) != (asked and asked.digest):
             return CHANGED_SINCE
         if not ruling.replaced and ruling.tool != self._name:
-            return "what was ruled on is not what was called"
+            return "the ruling is about another tool than the call"
         return ""
 
     async def run(self, ruling: Ruling, catalog: Catalog, backends: Backends) -> Message:
@@ -329,4 +330,4 @@ class _OneCall:
         return with_meta(answers.with_notice(result, ruling.notice), **{DECISION: ruling.id})
 
 
-CHANGED_SINCE: Final = "the tool has changed since this call was asked about. Look at it, and call again."
+CHANGED_SINCE: Final = "the tool has changed since the ruling was requested. Look at it, and call again."

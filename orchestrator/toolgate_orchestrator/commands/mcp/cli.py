@@ -35,44 +35,40 @@ def mcp(
     ctx: typer.Context,
     command: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[-- CMD… | URL]", help="The server: a program, or the address of one that is there."
-        ),
+        typer.Argument(metavar="[-- CMD… | URL]", help="The MCP server: a command to start it, or its URL."),
     ] = None,
-    agent: Annotated[str, typer.Option(metavar="NAME", help="Name of the agent that schedulers see.")] = "",
+    agent: Annotated[str, typer.Option(metavar="NAME", help="Agent name for schedulers.")] = "",
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Several servers, and how calls are ruled on (YAML).")
+        Path | None, typer.Option(metavar="FILE", help="YAML file: several servers, and the gate's settings.")
     ] = None,
     required: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A scheduler whose silence denies calls; repeatable."),
+        typer.Option(metavar="NAME", help="Deny calls while this scheduler is silent. May be repeated."),
     ] = None,
     name: Annotated[
         str,
-        typer.Option(metavar="NAME", help="What schedulers see the server as (default: made of CMD or URL)."),
+        typer.Option(metavar="NAME", help="Server name for schedulers (default: taken from CMD or URL)."),
     ] = "",
     http: Annotated[
         int | None,
         typer.Option(
-            metavar="PORT", min=0, max=65535, help="Serve clients over HTTP there (0: any free port)."
+            metavar="PORT", min=0, max=65535, help="Serve clients over HTTP on this port (0: any free port)."
         ),
     ] = None,
     address: Annotated[
         str,
-        typer.Option(metavar="ADDRESS", help="On which address; another than this machine's needs a token."),
+        typer.Option(metavar="ADDRESS", help="Listen on this address; a public one needs a token."),
     ] = "127.0.0.1",
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A name under which clients may come over HTTP; repeatable."),
+        typer.Option(metavar="NAME", help="Host name that HTTP clients may use. May be repeated."),
     ] = None,
     pin: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Keep there what tools said of themselves when they were first seen."
-        ),
+        typer.Option(metavar="FILE", help="File that keeps the tools' descriptions as first seen."),
     ] = None,
     accept: Annotated[
-        bool, typer.Option("--accept", help="Take what tools say of themselves now as what they are to say.")
+        bool, typer.Option("--accept", help="Accept the tools' current descriptions.")
     ] = False,
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
@@ -168,7 +164,7 @@ def _token(http: int | None, address: str) -> str | None:
     if token:
         return check_token(token, "TOOLGATE_MCP_TOKEN")
     if not is_loopback(address):
-        raise ConfigError("--address: others reach it; set TOOLGATE_MCP_TOKEN, which clients then need")
+        raise ConfigError("--address: others can reach it; set TOOLGATE_MCP_TOKEN, which clients must send")
     return None
 
 

@@ -44,7 +44,7 @@ class McpServer(StrictModel):
         if self.url is not None:
             check_url(self.url)
         elif self.headers_env:
-            raise ValueError("headers_env is for a url")
+            raise ValueError("headers_env needs a url")
         return self
 
 
@@ -88,7 +88,7 @@ class McpConfig(StrictModel):
         for one in prefixes:
             if sum(other.startswith(one) for other in prefixes) > 1:
                 raise ValueError(
-                    f"servers: the prefix {one!r} begins another one: tools could not be told apart"
+                    f"servers: the prefix {one!r} begins another one, so tools would be ambiguous; change it"
                 )
         return self
 

@@ -28,7 +28,7 @@ class Crowd:
         if not has_room:
             self._dropped += 1
             if self._dropped & (self._dropped - 1) == 0:  # the first, the second, the fourth …
-                _log.warning("what is told is not heard, and is dropped", by=who, dropped=self._dropped)
+                _log.warning("messages are dropped: nobody reads them", by=who, dropped=self._dropped)
         self._count += has_room
         try:
             yield has_room

@@ -29,10 +29,10 @@ def guard_access(speak: Any, token: str | None, most: int) -> Any:
         if scope["path"] == "/healthz":
             await _answer(send, 200, {"detail": "ok"})
         elif token is not None and not _knows(scope, token):
-            words = {"detail": "a token is needed: Authorization: Bearer …"}
+            words = {"detail": "send the token: Authorization: Bearer …"}
             await _answer(send, 401, words, (b"www-authenticate", b"Bearer"))
         elif scope["path"].rstrip("/") != PATH:
-            await _answer(send, 404, {"detail": f"MCP is spoken at {PATH}"})
+            await _answer(send, 404, {"detail": f"MCP is served at {PATH}"})
         else:
             exchange = _Exchange(receive, send, most)
             await speak(scope, exchange.receive, exchange.send)
@@ -73,7 +73,7 @@ class _Exchange:
         if not self._fault:
             await self._send(message)
         elif message["type"] == "http.response.start":
-            words = f"programs read the message in several ways: {self._fault}"
+            words = f"programs could read this message differently: {self._fault}"
             error = {"code": _PARSE_ERROR, "message": words}
             await _answer(self._send, 400, {"jsonrpc": "2.0", "id": None, "error": error})
 
@@ -139,7 +139,7 @@ class HttpSessions:
         most = max(each.values(), key=len)
         ended = next((id_ for id_ in most if not self._seats[id_].busy), most[0])
         seat = self._seats.pop(ended)
-        _log.warning("all sessions are taken: one that was quiet is ended", address=seat.address)
+        _log.warning("all sessions are taken: a quiet one is ended", address=seat.address)
         await self._end(ended)
 
 

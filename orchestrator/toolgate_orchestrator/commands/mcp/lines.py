@@ -106,7 +106,7 @@ async def _read(peer: Peer, most: int, incoming: sdk.SendStream, back: sdk.SendS
     with incoming, back, contextlib.suppress(*sdk.Closed, OSError):
         async for line in split_lines(peer.reader, most):
             if isinstance(line, LongLine):
-                words = f"a message of {line.size} bytes was dropped: the proxy takes {most}"
+                words = f"a message of {line.size} bytes was dropped: the proxy accepts {most}"
                 _log.warning("a message is too long", peer=peer.name, bytes=line.size, most=most)
                 if not await _tell(line, words, incoming, back):
                     await back.send(sdk.error_message(None, sdk.INVALID_REQUEST, words))
@@ -119,15 +119,15 @@ async def _read(peer: Peer, most: int, incoming: sdk.SendStream, back: sdk.SendS
             strange += 1
             if strange <= _MAX_TOLD:
                 shown = shorten(visible(line[:200].decode("utf-8", "replace")), 200)
-                _log.warning("a line is no message of MCP and is passed over", peer=peer.name, line=shown)
+                _log.warning("a line is not an MCP message and is skipped", peer=peer.name, line=shown)
             cut = LongLine(line[:_EDGE], line[-_EDGE:], len(line))
             if not await _tell(cut, _UNREADABLE, incoming, back) and peer.name == CLIENT:
                 await back.send(sdk.error_message(None, sdk.PARSE_ERROR, _UNREADABLE))
 
 
 _UNREADABLE: Final = (
-    "a message could not be read: it is no JSON-RPC, nested too deep, or programs read it in several ways "
-    "(a key is given twice)"
+    "a message could not be read: it is not JSON-RPC, is nested too deep, or programs could read it "
+    "differently (a key is given twice)"
 )
 CLIENT: Final = "client"
 """Name of the peer that sends the requests."""

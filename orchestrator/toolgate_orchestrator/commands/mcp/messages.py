@@ -51,9 +51,9 @@ def find_fault(method: str, params: Params) -> str:
     A server may accept other spellings of `tools/call`, so no other spelling passes the proxy.
     """
     if method != CALL and _squeeze(method) == _squeeze(CALL):
-        return f"a tool is called by {CALL}"
+        return f"call tools by the method {CALL}"
     meta = params.get("_meta") if isinstance(params, Mapping) else None
-    return "" if meta is None or isinstance(meta, Mapping) else "_meta is an object, or left out"
+    return "" if meta is None or isinstance(meta, Mapping) else "_meta must be an object"
 
 
 def _squeeze(method: str) -> str:

@@ -107,7 +107,7 @@ class Pins:
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             pass
         raise ConfigError(
-            f"--pin: {self._path} is no file of pins: move it away, and look at what the tools say now"
+            f"--pin: {self._path} is not a file of pins; move it away, and check the tools' descriptions"
         )
 
     def _write(self, file: int, seen: Seen) -> None:

@@ -94,14 +94,13 @@ async def serve_http(
         hosts = _hosts(address, place[0], place[1], names)
         if not is_loopback(address):
             err_console.print(
-                "[yellow]What is said over HTTP is not encrypted, the token neither: "
-                "put a proxy with TLS before it.[/]",
+                "[yellow]Messages and the token are not encrypted: put a proxy with TLS in front.[/]",
                 soft_wrap=True,
             )
 
         def up() -> None:
             err_console.print(
-                escape(f"MCP is spoken at http://{shown}:{place[1]}{PATH} (pid {os.getpid()})"),
+                escape(f"Serving MCP at http://{shown}:{place[1]}{PATH} (pid {os.getpid()})"),
                 soft_wrap=True,
             )
 

@@ -140,7 +140,7 @@ class ProxySession:
             problem = self.problem
             if isinstance(problem, sdk.MCPError):
                 raise problem
-            words = str(problem) if isinstance(problem, ConfigError) else "the MCP server is not there"
+            words = str(problem) if isinstance(problem, ConfigError) else "the MCP server is not available"
             raise sdk.MCPError(sdk.INTERNAL_ERROR, words)
         return self._backends
 
@@ -149,7 +149,7 @@ class ProxySession:
     async def on_request(self, exchange: Any, method: str, params: Params) -> Message:
         """Answer a request of the client. Raise MCPError."""
         if len(self._in_flight) >= MAX_IN_FLIGHT:
-            raise sdk.MCPError(sdk.INTERNAL_ERROR, f"more than {MAX_IN_FLIGHT} requests at a time")
+            raise sdk.MCPError(sdk.INTERNAL_ERROR, f"more than {MAX_IN_FLIGHT} requests are open at a time")
         self._count += 1
         number = self._count
         self._in_flight[number] = exchange
@@ -162,7 +162,7 @@ class ProxySession:
             raise sdk.MCPError(sdk.INTERNAL_ERROR, f"{error}") from None
         except Exception as error:
             _log.error("a request could not be answered", error=where(error))
-            words = f"the proxy failed and could not answer it: {type(error).__name__}"
+            words = f"the proxy failed on this request: {type(error).__name__}"
             raise sdk.MCPError(sdk.INTERNAL_ERROR, words) from error
         finally:
             del self._in_flight[number]
@@ -201,7 +201,7 @@ class ProxySession:
         it for a request.
         """
         if not method.startswith(NOTIFICATIONS):
-            _log.warning("a request without an id is passed over", method=shorten(visible(method), 100))
+            _log.warning("a request without an id is skipped", method=shorten(visible(method), 100))
         elif method != CANCELLED:  # the dispatcher has cancelled the request already
             with self._crowd.enter("the client") as has_room:
                 if has_room:
@@ -285,7 +285,7 @@ class ProxySession:
                 kept.append(entry)
         if left_out := len(listed) - len(kept):
             _log.error(
-                "tools whose names cannot be shown, or stand there twice, are left out",
+                "tools with unprintable or duplicate names are left out",
                 server=server.name,
                 tools=left_out,
             )
@@ -298,7 +298,7 @@ class ProxySession:
         for name in sorted(self._catalog.mark(server.name, changed)):
             metrics.count(metrics.MCP_CHANGED_TOOLS)
             told = shorten(visible(name), 128)
-            _log.warning("a tool says something else of itself than before", server=server.name, tool=told)
+            _log.warning("the description of a tool has changed", server=server.name, tool=told)
         return kept
 
     # ------------------------------------------------------------ from the servers

@@ -50,9 +50,7 @@ def _take_over(number: int, flags: int) -> int:
     if is_nothing or not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or stat.S_ISCHR(kind)):
         name = "stdin" if number == 0 else "stdout"
         what = os.devnull if is_nothing else "a file"
-        raise ConfigError(
-            f"{name} is {what}: `toolgate mcp` speaks MCP there, with the client that starts it"
-        )
+        raise ConfigError(f"{name} is {what}, but `toolgate mcp` needs the client that starts it there")
     own = os.dup(number)
     os.set_inheritable(own, False)
     if flags == os.O_RDONLY:

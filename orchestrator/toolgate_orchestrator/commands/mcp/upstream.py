@@ -36,7 +36,7 @@ SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 _CLOSED: Final = "Connection closed"
 """Message of the SDK's error for a closed connection."""
 _NO_HALVES: Final = (
-    "a text in it holds half a character (a lone surrogate), which no server over HTTP can be told"
+    "a text in it holds half a character (a lone surrogate), which cannot be sent to a server over HTTP"
 )
 
 
@@ -104,7 +104,7 @@ class Upstream:
             result: Message = await self._dispatcher.send_raw_request(method, sent, opts)
         except ValueError:
             raise sdk.MCPError(
-                sdk.INVALID_REQUEST, f"a request with the id {id_!r} is not answered yet"
+                sdk.INVALID_REQUEST, f"an earlier request with the id {id_!r} is still open"
             ) from None
         except sdk.MCPError as error:
             if error.code == sdk.CONNECTION_CLOSED and error.message == _CLOSED:
@@ -186,7 +186,7 @@ class Upstream:
         """Handle a request of the server to the client."""
         with self._asks.enter(self.name) as has_room:
             if not has_room:
-                raise sdk.MCPError(sdk.INTERNAL_ERROR, f"{MAX_UNHEARD} requests are not answered yet")
+                raise sdk.MCPError(sdk.INTERNAL_ERROR, f"{MAX_UNHEARD} requests are still open")
             return await self._hearer.answer(self, method, params)
 
     async def on_notify(self, exchange: Any, method: str, params: Params) -> None:

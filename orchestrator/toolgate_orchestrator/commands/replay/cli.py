@@ -48,28 +48,27 @@ def replay(
         Path | None,
         typer.Argument(
             metavar="FILE.jsonl",
-            help="Recorded runs, one JSON object a line, with OpenAI chat messages under `traj`.",
+            help="Recorded runs: one JSON object per line, with OpenAI chat messages under `traj`.",
         ),
     ] = None,
     loop: Annotated[
-        str, typer.Option(metavar="NAME", help="The loop that the runs go through.")
+        str, typer.Option(metavar="NAME", help="Loop that plays the runs.")
     ] = "loop-events",
     with_: Annotated[
         list[str] | None,
         typer.Option(
             "--with",
             metavar="NAME=config.yaml",
-            help="Start this scheduler for the replay, in a namespace of its own (unless --namespace says "
-            "otherwise); may be repeated. "
-            "It is required: its silence denies. Without --with, the living schedulers rule.",
+            help="Start this scheduler for the replay, in its own namespace (unless --namespace names one). "
+            "It is required. May be repeated. Without --with, the living schedulers rule.",
         ),
     ] = None,
     tool: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="A further tool that calls may be sent to, beside those in the file and what the "
-            "configs name under `to`, `target` or `targets`; may be repeated.",
+            help="Further tool to which calls may be sent, besides those in the file and those that the "
+            "configs name under `to`, `target` or `targets`. May be repeated.",
         ),
     ] = None,
     patience_ms: Annotated[
@@ -77,19 +76,19 @@ def replay(
         typer.Option(
             min=1,
             max=600_000,
-            help="How long verdicts are waited for, in milliseconds; with "
-            "--with or --against, calls that are held as well, since nobody is there to answer.",
+            help="Longest wait for verdicts, in milliseconds. With --with or --against it also limits "
+            "held calls, since nobody is there to answer them.",
         ),
     ] = PATIENCE_MS,
     limit: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Only the first N runs; with --since, the newest N decisions."),
+        typer.Option(min=1, metavar="N", help="Use the first N runs; with --since, the newest N decisions."),
     ] = None,
     against: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=config.yaml",
-            help="A scheduler of the other set; may be repeated. In a namespace of its own, and required.",
+            help="Scheduler of the other set: required, in its own namespace. May be repeated.",
             rich_help_panel=_AGAINST,
         ),
     ] = None,
@@ -97,7 +96,7 @@ def replay(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Instead of a file take the record: decisions of the last 30m, 24h … in --namespace.",
+            help="Use the record instead of a file: decisions of the last 30m, 24h … in --namespace.",
             rich_help_panel=_AGAINST,
         ),
     ] = None,
@@ -105,8 +104,8 @@ def replay(
         bool,
         typer.Option(
             "--alone",
-            help="With --since: as if nobody else had ruled. Else what others said stands, but for "
-            "schedulers of the same names.",
+            help="With --since: replay as if no other scheduler had ruled. Default: recorded verdicts stand, "
+            "except those of schedulers with the same names.",
             rich_help_panel=_AGAINST,
         ),
     ] = False,
@@ -115,8 +114,8 @@ def replay(
         typer.Option(
             "--fail-on",
             metavar="CHANGE",
-            help="End with 1 if there is such a change: veto, reroute, ask, hold, allow or any; "
-            "several with commas.",
+            help="Exit with 1 if there is such a change: veto, reroute, ask, hold, allow or any. Separate "
+            "several by commas.",
             rich_help_panel=_AGAINST,
         ),
     ] = None,
@@ -250,16 +249,16 @@ def check_together(
     The last three parameters are the given options that need --against, --since, or a file.
     """
     if only_against and not against:
-        raise ConfigError(f"{only_against[0]} compares: say what with, --against NAME=config.yaml")
+        raise ConfigError(f"{only_against[0]} needs something to compare with: --against NAME=config.yaml")
     if not file and not since:
-        raise ConfigError("name a FILE.jsonl of recorded runs; or with --against say --since 1h: the record")
+        raise ConfigError("name a FILE.jsonl of recorded runs, or use the record by --against and --since 1h")
     if file and since:
-        raise ConfigError("--since takes the record instead of a file: leave it out, or FILE.jsonl")
+        raise ConfigError("--since uses the record instead of a file: give --since or FILE.jsonl, not both")
     if since and with_:
         raise ConfigError(
-            "--with needs a FILE.jsonl: with --since one side is what was decided, the other --against"
+            "--with needs a FILE.jsonl: --since compares the recorded decisions with --against"
         )
     if since and only_file:
-        raise ConfigError(f"{only_file[0]} needs a FILE.jsonl of recorded runs; the record knows its own")
+        raise ConfigError(f"{only_file[0]} needs a FILE.jsonl of recorded runs; the record has its own tools")
     if only_since and not since:
-        raise ConfigError(f"{only_since[0]} needs --since: in a FILE.jsonl each set rules alone")
+        raise ConfigError(f"{only_since[0]} needs --since: with a FILE.jsonl, each set always rules alone")

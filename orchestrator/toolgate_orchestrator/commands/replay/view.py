@@ -24,13 +24,13 @@ MAX_ARGUMENTS = 80
 
 _HEADS = {"veto": "vetoed", "reroute": "rerouted", "ask": "asked", "hold": "held", "allow": "allowed"}
 _LIMITS = {
-    "redacted": "calls stand in the record with placeholders, which are taken for equal",
+    "redacted": "recorded calls have placeholders, which count as equal",
     "cancelled": "cancelled calls are left out",
-    "unreadable": "decisions are left out: too long for the record, or not written by its rules",
+    "unreadable": "decisions are left out: too long for the record, or malformed",
     "unverified": "would run as other calls about which the other schedulers were never asked",
     "invalid": "times a replacement could not be used and was set aside",
-    "unanswered_before": "calls before on which somebody gave no verdict in time",
-    "unanswered_after": "calls after on which somebody gave no verdict in time",
+    "unanswered_before": "calls before on which a scheduler gave no verdict in time",
+    "unanswered_after": "calls after on which a scheduler gave no verdict in time",
 }
 
 
@@ -105,7 +105,7 @@ def _summary(report: Report) -> list[str]:
         "missing_results": "calls have no recorded result; they returned an empty one",
         "stray_results": "recorded results belong to no call",
         "silent": "times a scheduler that was asked gave no verdict",
-        "failed": "times a scheduler raised or answered nonsense",
+        "failed": "times a scheduler raised an error or gave an invalid answer",
     }
     lines += [f"{totals[key]} {words}." for key, words in notes.items() if totals[key]]
     if totals["silent"]:

@@ -194,7 +194,8 @@ async def _converse(opened: OpenSession) -> bool:
     if not person:
         await conversation.run()
         return not conversation.failed
-    opened.view.notice(f"{opened.plan.orchestrator['module']} is listening. /help tells more, Ctrl-D leaves.")
+    loop_name = opened.plan.orchestrator["module"]
+    opened.view.notice(f"{loop_name} is listening. Type /help for help, Ctrl-D to leave.")
     loop = asyncio.get_running_loop()
     # SIGINT goes to the chat, which ends turns; SIGTERM still ends the program.
     loop.add_signal_handler(signal.SIGINT, control.press)
@@ -232,7 +233,7 @@ class ChatConversation:
             if name in self._commands:
                 self._commands[name]()
             elif _COMMAND.fullmatch(name):
-                self._say(f"There is no {name}; there are: {', '.join(self._commands)}.")
+                self._say(f"{name} is unknown. Commands: {', '.join(self._commands)}.")
             elif name:
                 async with self._control.turn():
                     ended = await self._opened.one_turn(prompt)

@@ -36,19 +36,19 @@ PlanOption = Annotated[
     Path, typer.Option("--plan", metavar="FILE", help="Amplifier mount plan in YAML; ${NAME} is expanded.")
 ]
 ProviderOption = Annotated[
-    str | None, typer.Option("--provider", metavar="NAME", help="Mounted provider that answers.")
+    str | None, typer.Option("--provider", metavar="NAME", help="Provider of the plan to use.")
 ]
-QuietOption = Annotated[bool, typer.Option("--quiet", help="No warnings of who rules, or does not.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="Print no warnings about schedulers.")]
 
 
 def run(
     ctx: typer.Context,
-    prompt: Annotated[str, typer.Argument(help="What the agent is asked to do.")],
+    prompt: Annotated[str, typer.Argument(help="Task for the agent.")],
     plan: PlanOption,
     provider: ProviderOption = None,
     quiet: QuietOption = False,
     stream: Annotated[
-        bool, typer.Option("--stream", help="Show the answer as it is produced, and each tool call.")
+        bool, typer.Option("--stream", help="Show the answer as it comes, and each tool call.")
     ] = False,
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
@@ -70,7 +70,7 @@ def run(
     wrong, 130 Ctrl-C.
     """
     if not prompt.strip():
-        raise ConfigError('the prompt is empty: say what to do, as in toolgate run "Tidy up" --plan FILE')
+        raise ConfigError('the prompt is empty. Name a task, for example: toolgate run "Tidy up" --plan FILE')
     view: View = JsonView() if as_json else View()
     if stream:
         out = ScreenOutput(sys.stdout)

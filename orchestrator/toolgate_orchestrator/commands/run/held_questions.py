@@ -77,7 +77,7 @@ class HeldQuestions:
         except (TimeoutError, ApprovalTimeoutError):
             pass  # the call's ruling tells that nobody answered
         except (ValueError, KeyError, IndexError, TypeError) as error:
-            self._say(f"the call that waits cannot be shown: {error!r}")
+            self._say(f"the held call cannot be shown: {error!r}")
 
 
 def question_about(call: dict[str, Any]) -> str:

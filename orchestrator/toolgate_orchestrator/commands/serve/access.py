@@ -1,4 +1,4 @@
-"""Who may talk to a sidecar: its tokens."""
+"""Access to a sidecar: its tokens and TLS files."""
 
 import hashlib
 import hmac
@@ -15,7 +15,7 @@ _BEARER: Final = b"bearer "
 
 
 class TlsFiles(NamedTuple):
-    """Certificate and key of the sidecar, and who signs its callers'."""
+    """Certificate and key of the sidecar, and the CA that signs its callers' certificates."""
 
     cert: Path
     key: Path
@@ -23,18 +23,18 @@ class TlsFiles(NamedTuple):
 
 
 class AccessTokens:
-    """The tokens of a sidecar; none are needed where the socket, or TLS, says who calls."""
+    """The tokens of a sidecar; none are needed if the socket, or mutual TLS, identifies callers."""
 
     def __init__(self, tokens: Iterable[str] = ()) -> None:
         self._digests = [_digest(token.encode()) for token in tokens]
 
     @property
     def is_needed(self) -> bool:
-        """Whether callers must send one."""
+        """True if callers must send a token."""
         return bool(self._digests)
 
     def admits(self, authorization: bytes | None) -> bool:
-        """Whether an Authorization header has one of the tokens; in a time that tells nothing about them."""
+        """Return whether an Authorization header has one of the tokens; its time reveals nothing of them."""
         if not self._digests:
             return True
         if authorization is None or authorization[: len(_BEARER)].lower() != _BEARER:
@@ -44,14 +44,16 @@ class AccessTokens:
 
 
 def read_tokens(path: Path) -> tuple[str, ...]:
-    """The tokens in a file, one a line; raises ConfigError for none, for short ones, and where others can
-    read it."""
+    """Return the tokens in a file, one per line.
+
+    Raises ConfigError if there is none, one is too short, or other users can read the file.
+    """
     lines = read_secret(path, "--token-file").decode("utf-8", "replace").splitlines()
     tokens = tuple(line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#"))
     if not tokens:
-        raise ConfigError(f"--token-file: {path} has no token: openssl rand -hex 24 > {path}")
+        raise ConfigError(f"--token-file: {path} has no token; write one: openssl rand -hex 24 > {path}")
     if len(tokens) > MAX_TOKENS:
-        raise ConfigError(f"--token-file: {path}: at most {MAX_TOKENS} tokens, one a line")
+        raise ConfigError(f"--token-file: {path}: it may have at most {MAX_TOKENS} tokens, one per line")
     for number, token in enumerate(tokens, 1):
         check_token(token, f"--token-file: {path}: token {number}")
     return tokens

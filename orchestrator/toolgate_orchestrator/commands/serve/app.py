@@ -1,9 +1,7 @@
-"""The HTTP edge of a sidecar, as an ASGI application: bounds, tokens, bodies, errors. What is asked,
-`routes` does.
+"""The HTTP side of a sidecar, as an ASGI application: limits, tokens, bodies, errors. `routes` does the work.
 
-A request is refused before its body is read where it may not be made; a body is read within `BODY_S`
-seconds and `MAX_BODY` bytes; no more than `MAX_REQUESTS` are answered at once. Each fault is a problem
-with words.
+A request that is not allowed is refused before its body is read. A body must come within `BODY_S` seconds and
+`MAX_BODY` bytes. At most `MAX_REQUESTS` are answered at once. Each error says in words what to do.
 """
 
 import asyncio
@@ -43,14 +41,14 @@ BODY_S: Final = 10.0
 MAX_REQUEST_ID: Final = 1024
 JSON_TYPE: Final = b"application/json"
 HOOKS: Final[Mapping[str, str]] = {f"/hooks/{client}": client for client in CLIENTS}
-"""Where the hooks of coding agents are answered."""
+"""Paths for the hooks of coding agents, with their clients."""
 _CLOSE: Final = frozenset({401, 408, 413, 503})
-"""After these the connection ends: what is left of the request is not read."""
+"""Statuses after which the connection is closed: the rest of the request is not read."""
 _log = get_logger("toolgate.serve")
 
 
 class _Caller:
-    """Whoever is at the other end of one request."""
+    """The other end of one request."""
 
     __slots__ = ("_receive", "_task")
 
@@ -59,18 +57,18 @@ class _Caller:
         self._task: asyncio.Task[None] | None = None
 
     async def gone(self) -> None:
-        """Return once the connection is closed."""
+        """Wait until the connection is closed."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._wait())
         await asyncio.shield(self._task)
 
     @property
     def is_gone(self) -> bool:
-        """Whether it is known to be closed."""
+        """True if the connection is known to be closed."""
         return self._task is not None and self._task.done()
 
     def forget(self) -> None:
-        """The request is answered."""
+        """Stop watching the connection: the request is answered."""
         if self._task is not None:
             self._task.cancel()
 
@@ -80,7 +78,7 @@ class _Caller:
 
 
 class SidecarApp:
-    """What uvicorn calls with each request."""
+    """The application that uvicorn calls with each request."""
 
     def __init__(
         self,
@@ -90,7 +88,7 @@ class SidecarApp:
         hooks: HookDesk | None = None,
         max_requests: int = MAX_REQUESTS,
     ) -> None:
-        """`pages` gives status, content type and body of each of `routes.PAGES`, for an Accept header.
+        """`pages` maps each of `routes.PAGES` to a function of an Accept header: status, content type, body.
 
         `hooks` answers coding agents, at `/hooks/{client}`.
         """
@@ -98,15 +96,15 @@ class SidecarApp:
         self._hooks = hooks
         self._max_requests = max_requests
         self.requests = 0
-        """Those that are being answered."""
+        """Number of requests that are being answered."""
         self.last_request = 0.0
-        """When the last one came, by the event loop's clock."""
+        """Time of the last request, by the event loop's clock."""
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request."""
         headers = dict(scope["headers"])
         if len(headers) < len(scope["headers"]) and _is_twice(scope["headers"]):
-            headers[b"authorization"] = b""  # programs differ in which of two counts
+            headers[b"authorization"] = b""  # programs differ in which of two they use
         path, method = scope["path"], scope["method"]
         route = ROUTES.get(path)
         extra: list[tuple[bytes, bytes]] = []
@@ -117,7 +115,7 @@ class SidecarApp:
         self.last_request = asyncio.get_running_loop().time()
         try:
             if self.requests > self._max_requests:
-                raise refuse_overload(f"{self._max_requests} requests are being answered already")
+                raise refuse_overload(f"the sidecar is answering {self._max_requests} requests already")
             if self._hooks is not None and path in HOOKS:
                 told = bytes(scope.get("query_string", b""))
                 body = await self._answer_hook(self._hooks, path, method, headers, told, receive)
@@ -127,11 +125,11 @@ class SidecarApp:
         except Problem as problem:
             status, kind, body = _tell(problem, route)
             extra += [(name.encode(), value.encode()) for name, value in problem.headers.items()]
-        except Abandonment:  # nobody is there to be told
+        except Abandonment:  # nobody is there to read an answer
             return
         except Exception as error:  # noqa: BLE001 - a fault of ours; nobody may run a call for it
             _log.error("a request could not be answered", path=path[:64], error=where(error))
-            words = "the sidecar failed on this request; nothing was let through, its log says more"
+            words = "the sidecar failed on this request and let nothing run; see its log"
             status, kind, body = _tell(Problem(500, words), route)
         finally:
             self.requests -= 1
@@ -145,7 +143,7 @@ class SidecarApp:
         await send({"type": "http.response.body", "body": b"" if method == "HEAD" else body})
 
     async def wait_idle(self, seconds: float) -> None:
-        """Return once nothing was asked for so long, and nothing is open; never, for 0."""
+        """Wait until nothing was requested for `seconds`, and nothing is open; for 0, for ever."""
         loop = asyncio.get_running_loop()
         self.last_request = self.last_request or loop.time()
         while True:
@@ -167,9 +165,9 @@ class SidecarApp:
         query: bytes,
         receive: Receive,
     ) -> bytes:
-        """What a coding agent reads; of a bad event, too: it could not read ours."""
+        """Return the answer for a coding agent, even to a malformed event: it could not read our errors."""
         if method != "POST":
-            raise Problem(405, f"{path} takes POST alone", {"allow": "POST"})
+            raise Problem(405, f"{path} takes POST only", {"allow": "POST"})
         if not self._tokens.admits(headers.get(b"authorization")):
             raise refuse_stranger()
         if self._service.is_ending:
@@ -193,10 +191,10 @@ class SidecarApp:
     ) -> tuple[int, bytes, bytes]:
         if route is None and path not in self._pages:
             there = ", ".join((*ROUTES, *PAGES, *(HOOKS if self._hooks is not None else ())))
-            raise Problem(404, f"there is nothing here; there are {there}")
+            raise Problem(404, f"this path does not exist; use one of: {there}")
         allowed = ("POST",) if route is not None else ("GET", "HEAD")
         if method not in allowed:
-            raise Problem(405, f"{path} takes {allowed[0]} alone", {"allow": ", ".join(allowed)})
+            raise Problem(405, f"{path} takes {allowed[0]} only", {"allow": ", ".join(allowed)})
         if path not in OPEN_PAGES and not self._tokens.admits(headers.get(b"authorization")):
             raise refuse_stranger()
         if route is None:
@@ -207,7 +205,7 @@ class SidecarApp:
         try:
             value = read_json(await _read_body(headers, receive))
         except UnreadableJson as error:
-            raise Problem(400, f"the body is not JSON as all programs read it: {error}") from None
+            raise Problem(400, f"the body is not JSON that every program can read: {error}") from None
         caller = _Caller(receive)
         try:
             answer = await route.handle(self._service, value, caller.gone)
@@ -230,7 +228,7 @@ def _tell(problem: Problem, route: SidecarRoute | None) -> tuple[int, bytes, byt
 def _write(answer: Mapping[str, Any]) -> bytes:
     try:
         return to_json(answer, inf_nan_mode="strings")
-    except PydanticSerializationError:  # half a character, which only an escape can spell
+    except PydanticSerializationError:  # half of a character, which only an escape can write
         return json.dumps(answer).encode()
 
 
@@ -241,7 +239,7 @@ def _is_twice(fields: Iterable[tuple[bytes, bytes]]) -> bool:
 def _check_type(told: bytes, route: SidecarRoute) -> None:
     kind = told.partition(b";")[0].strip().lower()
     if kind != JSON_TYPE:
-        words = "send JSON, and say so: Content-Type: application/json"
+        words = "send JSON with the header Content-Type: application/json"
         raise Problem(400 if route.is_authzen else 415, words)
 
 
@@ -252,14 +250,14 @@ async def _read_body(headers: Mapping[bytes, bytes], receive: Receive, limit: in
     try:
         body = await wait_at_most(_join_parts(receive, limit), BODY_S)
     except TimeoutError:
-        raise Problem(408, f"the body did not come within {BODY_S:g} s: send it in one piece") from None
+        raise Problem(408, f"the body did not arrive within {BODY_S:g} s; send it in one piece") from None
     if len(body) > limit:
         raise _too_large(limit)
     return body
 
 
 async def _join_parts(receive: Receive, limit: int) -> bytes:
-    """A body, or the begin of one that is too large; raises Abandonment where its caller left."""
+    """Return a body, or the beginning of one that is too large. Raises Abandonment if the caller left."""
     message = await receive()
     body: bytes = message.get("body", b"")
     if message.get("more_body"):
@@ -276,5 +274,5 @@ async def _join_parts(receive: Receive, limit: int) -> bytes:
 def _too_large(limit: int) -> Problem:
     return Problem(
         413,
-        f"the body is larger than {limit // 1024} KiB: send what rules look at, leave out long contents",
+        f"the body is larger than {limit // 1024} KiB; send what rules need, and leave out long contents",
     )

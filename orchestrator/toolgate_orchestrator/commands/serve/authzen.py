@@ -1,13 +1,13 @@
-"""AuthZEN's Authorization API 1.0: evaluation requests as calls, rulings as decisions. Pure.
+"""AuthZEN's Authorization API 1.0: evaluation requests become calls, and rulings become decisions. Pure.
 
     action.name            the tool
-    action.properties      its arguments; beside them `subject`, `resource` and `context`, as they were sent
+    action.properties      its arguments; `subject`, `resource` and `context` are added as sent
     subject.id             the agent; subject.type is the label `subject_type`
     context.session        the session
 
-A decision is true where the very call that was asked about may run. Where another should run instead, or a
-person is to be asked, it is false, and `context` has all of it. Unknown fields are passed over, as the
-specification wants.
+A decision is true if the call may run exactly as it was sent. If another call should run instead, or a person
+must be asked, it is false, and `context` has the details. Unknown fields are ignored, as the specification
+requires.
 """
 
 from collections.abc import Mapping
@@ -43,88 +43,88 @@ class AuthzenEntity(AuthzenBody):
     """A subject or a resource."""
 
     type: Identifier
-    """What kind it is."""
+    """Kind of the entity."""
     id: Identifier
-    """Which one it is."""
+    """Id of the entity."""
     properties: dict[str, Any] | None = None
-    """What else is known of it."""
+    """Further properties of the entity."""
 
 
 class AuthzenAction(AuthzenBody):
-    """What is to be done."""
+    """The action that the subject wants to take."""
 
     name: Identifier
-    """The tool."""
+    """Name of the tool."""
     properties: dict[str, Any] | None = None
-    """Its arguments."""
+    """Arguments of the tool."""
 
 
 class EvaluationRequest(AuthzenBody):
     """May this subject do this to that resource?"""
 
     subject: AuthzenEntity
-    """Who."""
+    """Who wants to act: its `id` is the agent."""
     action: AuthzenAction
-    """What."""
+    """The tool call."""
     resource: AuthzenEntity
-    """To which."""
+    """The resource of the action."""
     context: dict[str, Any] | None = None
-    """Under which circumstances; `session` names the session."""
+    """Circumstances; `session` names the session."""
 
 
 class EvaluationOptions(AuthzenBody):
-    """How several are evaluated."""
+    """How several evaluations are made."""
 
     evaluations_semantic: Semantic = "execute_all"
-    """All of them, or up to the first that is denied, or permitted."""
+    """Evaluate all, or stop at the first that is denied or permitted."""
 
 
 class EvaluationsRequest(AuthzenBody):
-    """Several evaluations; what stands beside them is meant where one leaves it out."""
+    """Several evaluations. The fields beside them are defaults for those that leave them out."""
 
     subject: dict[str, Any] | None = None
-    """Who, where an evaluation does not say."""
+    """Default subject."""
     action: dict[str, Any] | None = None
-    """What, likewise."""
+    """Default action."""
     resource: dict[str, Any] | None = None
-    """To which, likewise."""
+    """Default resource."""
     context: dict[str, Any] | None = None
-    """Under which circumstances, likewise."""
+    """Default context."""
     evaluations: Annotated[list[dict[str, Any]], Field(max_length=MAX_EVALUATIONS)] | None = None
-    """The requests; without any, the whole is one request."""
+    """The evaluations; without any, the whole body is one request."""
     options: EvaluationOptions = EvaluationOptions()
     """How they are evaluated."""
 
 
 class EvaluationResponse(BaseModel):
-    """Whether it may."""
+    """The answer to one evaluation."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     decision: bool
-    """Whether the call may run as it was asked about."""
+    """True if the call may run exactly as it was sent."""
     context: dict[str, Any] | None = None
-    """`id`, `outcome`, `why`, `reason`, and what would run instead, or how a person is asked."""
+    """`id`, `outcome`, `why`, `reason`, and the call to run instead, or the question to a person."""
 
 
 class EvaluationsResponse(BaseModel):
-    """Whether each may, in the order of the requests; fewer where the first decided for all."""
+    """Answers in the order of the requests; fewer if an early one decided for all."""
 
     evaluations: list[EvaluationResponse]
 
 
 def read_evaluation(value: Any, where: str = "the body") -> EvaluationRequest:
-    """One request; raises Problem (400) that names what is wrong."""
+    """Read one request. Raises Problem (400) that names what is wrong."""
     return _read(EvaluationRequest, value, where)
 
 
 def read_evaluations(value: Any) -> EvaluationsRequest:
-    """Several; raises Problem (400) for what is wrong with the whole."""
+    """Read several requests. Raises Problem (400) for an error in the body as a whole."""
     return _read(EvaluationsRequest, value, "the body")
 
 
 def merge_defaults(shared: EvaluationsRequest, one: Mapping[str, Any]) -> dict[str, Any]:
-    """An evaluation with what stands beside it: a whole entity, or the identifiers that its own leaves
+    """Return an evaluation with the defaults: whole entities, or the identifiers that its own entities leave
     out."""
     merged: dict[str, Any] = {}
     for entity in ENTITIES:
@@ -140,13 +140,13 @@ def merge_defaults(shared: EvaluationsRequest, one: Mapping[str, Any]) -> dict[s
 
 
 def call_of(asked: EvaluationRequest, group: str = "") -> DecideRequest:
-    """The call that an evaluation asks about; raises Problem (400) where it cannot be told as one."""
+    """Return the call that an evaluation asks about. Raises Problem (400) if it cannot be expressed."""
     properties = asked.action.properties or {}
     hidden = [name for name in _BESIDE if name in properties]
     if hidden:
         raise Problem(
             400,
-            f"action.properties.{hidden[0]}: the {hidden[0]} itself has that name; rename the property",
+            f"action.properties.{hidden[0]}: the {hidden[0]} itself takes this name; rename the property",
         )
     context = asked.context or {}
     session = context.get("session")
@@ -168,7 +168,7 @@ def call_of(asked: EvaluationRequest, group: str = "") -> DecideRequest:
 
 
 def evaluation_body(ruling: Mapping[str, Any]) -> dict[str, Any]:
-    """A ruling as a decision: true where the call runs as it was asked about, and nowhere else."""
+    """Return a ruling as a decision: true only if the call runs exactly as it was sent."""
     outcome = ruling["outcome"]
     context = {
         name: ruling[name]
@@ -181,7 +181,7 @@ def evaluation_body(ruling: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def failure_body(problem: Problem) -> dict[str, Any]:
-    """An evaluation that could not be made, among others that can."""
+    """Return the answer for an evaluation that could not be made, among others that could."""
     return {
         "decision": False,
         "context": {"error": {"status": problem.status, "message": problem.detail}},
@@ -189,7 +189,7 @@ def failure_body(problem: Problem) -> dict[str, Any]:
 
 
 def is_last(semantic: Semantic, body: Mapping[str, Any]) -> bool:
-    """Whether this decision decides for all that follow."""
+    """Return whether this decision also decides for all that follow."""
     if semantic == "execute_all":
         return False
     return bool(body["decision"]) is (semantic == "permit_on_first_permit")

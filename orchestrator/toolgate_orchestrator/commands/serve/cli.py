@@ -1,4 +1,4 @@
-"""`toolgate serve`: the edge where options meet sockets, gate and service."""
+"""`toolgate serve`: connects options with sockets, gate and service."""
 
 import asyncio
 import contextlib
@@ -47,85 +47,89 @@ from toolgate_orchestrator.decision.gate import Gate
 GRACE_S: Final = 5.0
 SECTION: Final = "toolgate"
 UNIX_URL: Final = "http://localhost"
-"""How callers on the socket name it: the host is passed over."""
+"""URL of the sidecar for callers on the socket, which ignore the host."""
 
 
 def serve(
     ctx: typer.Context,
     socket_: Annotated[
         Path | None,
-        typer.Option("--socket", metavar="PATH", help="Listen on this Unix socket (default: one of yours)."),
+        typer.Option("--socket", metavar="PATH", help="Listen on this Unix socket (default: your own)."),
     ] = None,
     http: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Listen on this address instead; port 0: any free."),
+        typer.Option(metavar="HOST:PORT", help="Listen here instead of on a socket; port 0: a free one."),
     ] = None,
     token_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Tokens of callers, one a line; only you may read it (chmod 600)."),
+        typer.Option(metavar="FILE", help="Callers' tokens, one per line; only you may read it (chmod 600)."),
     ] = None,
-    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate: serve https.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its private key.")] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="TLS certificate; the sidecar then serves https.")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Private key of the certificate.")
+    ] = None,
     tls_client_ca: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Who signs callers' certificates: mutual TLS.")
+        Path | None, typer.Option(metavar="FILE", help="CA that signs callers' certificates (mutual TLS).")
     ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="YAML with the keys of `toolgate:` in a plan; options override it."
+            metavar="FILE", help="YAML file with the keys of `toolgate:` in a plan. Options override it."
         ),
     ] = None,
     required: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A scheduler whose silence denies; repeatable."),
+        typer.Option(metavar="NAME", help="Deny calls while this scheduler is silent. May be repeated."),
     ] = None,
     agent: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of agents whose caller tells none.")
+        str | None, typer.Option(metavar="NAME", help="Agent name for callers that send none.")
     ] = None,
     idle_exit: Annotated[
         float,
-        typer.Option(min=0, metavar="SECONDS", help="End when nothing was asked for so long; 0: never."),
+        typer.Option(min=0, metavar="SECONDS", help="Exit after this long without a request; 0: never."),
     ] = 0.0,
     keep_open: Annotated[
         int | None,
-        typer.Option(metavar="FD", hidden=True, help="A lock's descriptor, held while this lives."),
+        typer.Option(metavar="FD", hidden=True, help="Descriptor of a lock, held while this process lives."),
     ] = None,
     grace: Annotated[
         float,
-        typer.Option(min=0, max=600, help="Seconds that open calls have at the end; then they are denied."),
+        typer.Option(min=0, max=600, help="Seconds for open calls to finish at the end; then deny them."),
     ] = GRACE_S,
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
     keys: KeysOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line when it is ready.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line once it is ready.")] = False,
 ) -> None:
     """Rule on the calls of any program, over HTTP on this machine.
 
-    Callers POST a call to /v1/decide, run what is answered, and tell what
-    became of it to /v1/report. They need no server of the bus, and no
-    credentials: only this process has them. AuthZEN 1.0 is spoken, too.
+    Callers POST a call to /v1/decide, run what the answer says, and report
+    the result to /v1/report. Only this process needs the server of the bus
+    and its credentials. It also implements AuthZEN 1.0.
 
     \b
-      toolgate serve --required policy            a socket of your own (0600)
+      toolgate serve --required policy            on your own socket (0600)
       toolgate serve --http 127.0.0.1:8181 --token-file token
       curl --unix-socket SOCKET localhost/v1/decide --json '{"tool": "bash"}'
 
-    An address that other machines reach needs mutual TLS. While the bus is
-    away calls are denied, unless the configuration says on_bus_down: continue;
-    the sidecar stays, and goes on once it is back. SIGTERM and Ctrl-C take
-    nothing new and let open calls be answered for --grace seconds.
+    An address that other machines can reach needs mutual TLS. While the bus
+    is away, the sidecar stays and denies calls, unless the configuration says
+    on_bus_down: continue. After SIGTERM or Ctrl-C it takes no new call, and
+    open calls have --grace seconds to finish.
 
-    Exit codes: 0 ended in good order, 2 an option is wrong or the place is taken.
+    Exit codes: 0 ended normally, 2 an option is wrong or the socket or port is taken.
     """
     if socket_ is not None and http is not None:
-        raise ConfigError("--socket, --http: give one of them")
+        raise ConfigError("--socket, --http: give one of them, not both")
     tls = check_tls(tls_cert, tls_key, tls_client_ca)
     tokens = read_tokens(token_file) if token_file is not None else ()
     address = parse_address(http) if http is not None else None
     if address is not None:
         check_address(address, tls, has_token=bool(tokens))
     elif tls is not None:
-        raise ConfigError("--tls-cert: TLS is for --http; only you can connect to the socket")
+        raise ConfigError("--tls-cert: TLS needs --http; only you can connect to the socket anyway")
     own = read_config(config)
     if not _is_option(ctx, "redis"):
         redis = own.get("redis", redis)
@@ -137,7 +141,7 @@ def serve(
     own |= {"agent": agent} if agent is not None else {}
     if (
         keep_open is not None
-    ):  # started by a hook, which said who must answer: nobody else denies by being away
+    ):  # a hook started it and named who must answer: no one else denies by being away
         own = {"on_bus_down": None, **own}
     parse({**own, "namespace": namespace}, SECTION)  # before anything is started
     with (
@@ -151,13 +155,13 @@ def serve(
 
 
 def _is_option(ctx: typer.Context, name: str) -> bool:
-    """Return whether a value was given as an option; a variable does not overrule the file."""
+    """Return whether the value was given as an option; an environment variable does not override the file."""
     source = ctx.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 
 
 def read_config(path: Path | None) -> dict[str, Any]:
-    """The keys of `toolgate:` in a file: the file's own, or below that name; raises ConfigError."""
+    """Return the keys of `toolgate:` in a file, at its top or below that name. Raises ConfigError."""
     if path is None:
         return {}
     fields = read_document(path).mapping()
@@ -169,7 +173,7 @@ def read_config(path: Path | None) -> dict[str, Any]:
 
 
 def complete(own: dict[str, Any], settings: BusSettings) -> ToolgateConfig:
-    """A configuration with where the bus is; without a word on that, calls are denied while it is away."""
+    """Complete a configuration with the bus's address; by default calls are denied while it is away."""
     where = {"redis": settings.redis, "namespace": settings.namespace}
     keys = {"keys": settings.keys} if settings.keys is not None else {}
     return parse({"on_bus_down": "deny", **own, **where, **keys}, SECTION)
@@ -189,7 +193,7 @@ def _bind(
 
 
 class _ServePlace:
-    """Where and for whom a sidecar serves."""
+    """The place at which a sidecar serves, and its callers' tokens."""
 
     def __init__(
         self,
@@ -208,14 +212,14 @@ class _ServePlace:
         self.url = UNIX_URL if address is None else address.url(tls=tls is not None)
 
     def ready(self) -> None:
-        """Say where it is."""
+        """Print where the sidecar listens."""
         if self._as_json:
             where = {"socket": str(self._path)} if self._path is not None else {}
             print_json({"event": "ready", "url": self.url, **where, "pid": os.getpid()})
         elif self._path is not None:
-            err_console.print(f"Calls are ruled on at {escape(str(self._path))}", soft_wrap=True)
+            err_console.print(f"Toolgate rules on calls at {escape(str(self._path))}", soft_wrap=True)
         else:
-            err_console.print(f"Calls are ruled on at {escape(self.url)}", soft_wrap=True)
+            err_console.print(f"Toolgate rules on calls at {escape(self.url)}", soft_wrap=True)
 
 
 async def _run(config: ToolgateConfig, place: _ServePlace) -> None:

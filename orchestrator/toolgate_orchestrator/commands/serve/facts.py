@@ -1,4 +1,4 @@
-"""What the callers of a sidecar tell of calls and of LLMs, as facts say it. Pure."""
+"""Turns reports of a sidecar's callers about calls and LLMs into facts. Pure."""
 
 from decimal import Decimal
 from typing import Any, Final
@@ -15,11 +15,11 @@ _TOKENS: Final = (
     "reasoning_tokens",
 )
 UNTOLD: Final = "Error"
-"""The kind of an error that its caller did not name."""
+"""Kind of an error that its caller did not name."""
 
 
 def describe_report(said: ReportRequest, *, is_request: bool) -> dict[str, Any]:
-    """What became of a call; `is_request`: it was one to an LLM."""
+    """Return the fields of a report on a call; `is_request`: it was a request to an LLM."""
     told: dict[str, Any] = {}
     if said.outcome == "release":
         return told
@@ -37,7 +37,7 @@ def describe_report(said: ReportRequest, *, is_request: bool) -> dict[str, Any]:
 
 
 def describe_usage(said: UsageRequest) -> dict[str, Any]:
-    """What one request to an LLM used, or that it came to nothing (`error`)."""
+    """Return the fields of a report on one request to an LLM, or on its failure (`error`)."""
     told: dict[str, Any] = {
         "provider": said.provider,
         "iteration": said.iteration,
@@ -52,5 +52,5 @@ def describe_usage(said: UsageRequest) -> dict[str, Any]:
 
 
 def dollar_text(amount: int) -> str:
-    """Micro-units as an exact decimal text."""
+    """Return micro-units as an exact decimal text."""
     return format(Decimal(amount) / UNIT, "f")

@@ -1,6 +1,6 @@
-"""Calls that are decided on while nobody is connected: their caller said that it can wait, and comes back.
+"""Calls that are decided while nobody is connected: their caller said that it can wait, and comes back.
 
-Bounded in number, and in time: who does not come back within `PENDING_S` seconds has given up.
+They are bounded in number and time: a caller that does not come back within `PENDING_S` seconds has given up.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from toolgate_orchestrator.decision.question.call import Call
 
 MAX_PENDING: Final = 10_000
 MAX_EACH: Final = 1_000
-"""Of one caller: the others find room."""
+"""Limit for one caller, so that others find room."""
 PENDING_S: Final = 120.0
 
 
@@ -31,16 +31,16 @@ class PendingCall:
     call: Call
     task: "asyncio.Task[Decision]"
     holder: list[str]
-    """Who holds it, once that is known."""
+    """Scheduler that holds it, once that is known."""
     until: float = 0.0
-    """When it is given up, on a monotonic clock."""
+    """Time at which it is given up, on a monotonic clock."""
 
 
 class PendingCalls:
-    """All of them, by token."""
+    """All pending calls, by token."""
 
     def __init__(self, drop: Callable[[Call, Decision], None], clock: Callable[[], float]) -> None:
-        """`drop` is given calls that may run, and that nobody came back for."""
+        """`drop` is called with calls that may run but whose callers did not come back."""
         self._drop, self._clock = drop, clock
         self._calls: dict[str, PendingCall] = {}
         self._each: Counter[str] = Counter()
@@ -49,13 +49,13 @@ class PendingCalls:
         return len(self._calls)
 
     def add(self, call: PendingCall, token: str = "") -> str:
-        """Keep a call; gives its token. Raises Problem where there are too many."""
+        """Keep a call and return its token. Raises Problem if there are too many."""
         caller = tree_of(call.asked)
         if len(self._calls) >= MAX_PENDING or self._each[caller] >= MAX_EACH:
             call.task.cancel()
             alone = self._each[caller] >= MAX_EACH
-            whose = f"{MAX_EACH} calls of this caller" if alone else f"{MAX_PENDING} calls"
-            raise refuse_overload(f"{whose} are held already", 5)
+            whose = f"this caller has {MAX_EACH} calls" if alone else f"the sidecar has {MAX_PENDING} calls"
+            raise refuse_overload(f"{whose} on hold already", 5)
         token = token or secrets.token_urlsafe(24)
         call.until = self._clock() + PENDING_S
         self._calls[token] = call
@@ -63,24 +63,24 @@ class PendingCalls:
         return token
 
     def take(self, token: str) -> PendingCall:
-        """The call of a token, which is not kept meanwhile; raises Problem where there is none."""
+        """Take the call of a token out of the table. Raises Problem if there is none."""
         call = self._pop(token)
         if call is None:
             raise Problem(
                 404,
-                "no call is held here by that token: it was answered, or given up as nobody waited for "
-                f"{PENDING_S:g} s, or held by a sidecar that has ended; decide anew",
+                "no call is held here by that token: it was answered, or given up because nobody waited for "
+                f"{PENDING_S:g} s, or its sidecar has ended; ask for a new decision",
             )
         return call
 
     def sweep(self, now: float) -> None:
-        """Give up those for which nobody came back."""
+        """Give up calls whose callers did not come back in time."""
         for token, call in [one for one in self._calls.items() if one[1].until < now]:
             self._pop(token)
             self._give_up(call)
 
     def close(self) -> None:
-        """Give up all."""
+        """Give up all calls."""
         for call in self._calls.values():
             self._give_up(call)
         self._calls.clear()

@@ -1,11 +1,11 @@
-"""Answers the hooks of coding agents: `POST /hooks/{client}`, an event in, that client's answer out.
+"""Answers the hooks of coding agents: `POST /hooks/{client}` takes an event and returns that client's answer.
 
-    before ─▶ read_event ─▶ service.decide ─▶ write_answer    what was let through is kept by the call's id,
-    after  ─▶ read_event ─▶ report of the decision kept       if it has one, and its arguments
+    before ─▶ read_event ─▶ service.decide ─▶ write_answer    calls that may run are kept by their ids,
+    after  ─▶ read_event ─▶ report of the decision kept       if they have any, and arguments
 
-A client tells a call's fate by another event, from another process: what was decided is kept in between,
-bounded, so that results are told and budgets settle. Where the user was asked by the client, that the call
-ran is the answer. HTTP is `app`'s affair, what clients say that of `coding_agents`.
+A client reports a call's result by another event, from another process. The decision is kept in between,
+within bounds, so that results are reported and budgets settle. If the client asks its user, a call that ran
+was allowed by the user. `app` handles HTTP, and `coding_agents` translates for each client.
 """
 
 import asyncio
@@ -37,17 +37,17 @@ from toolgate_orchestrator.commands.serve.service import SidecarService
 from toolgate_orchestrator.decision.vacancy import tell
 
 MAX_EVENT: Final = 32 * 1024 * 1024
-"""Bytes: a client's event after a call holds all that the tool gave."""
+"""Maximum size of an event in bytes; a client's event after a call holds the tool's whole result."""
 MAX_KEPT: Final = 20_000
-"""Calls that were let through, and of which nothing was heard yet; the oldest of whoever has the
-most is forgotten."""
+"""Maximum number of calls that were let through without a report yet; beyond it, the oldest call of the
+session tree with most calls is forgotten."""
 MAX_TIMEOUT_S: Final = 3600.0
 UNTOLD_S: Final = 58.0
-"""Where a client does not say when it gives up: two seconds before the 60 of most."""
+"""Seconds to answer a client that does not say when it gives up: two less than the 60 of most."""
 TURN_S: Final = 120.0
-"""A session of which nothing is heard for so long is not shown any longer."""
+"""Seconds of silence after which a session is no longer shown."""
 RUNS_S: Final = 3600.0
-"""A call of which nothing was heard for so long has an end that nobody tells."""
+"""Seconds after which a call without a report is no longer waited for."""
 _log = get_logger("toolgate.serve")
 
 
@@ -57,12 +57,12 @@ class KeptCall(NamedTuple):
     id: str
     asked: DecideRequest
     token: str
-    """Of a question that the client asks its user; empty where nobody is asked."""
+    """Token of a question that the client asks its user; empty if it asks none."""
     since: float
 
 
 class HookDesk:
-    """The hooks of all coding agents that come to one sidecar."""
+    """The hooks of all coding agents that use one sidecar."""
 
     def __init__(
         self,
@@ -73,20 +73,23 @@ class HookDesk:
         idle_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`denies`: whether a fault, or an event that cannot be read, is a denial: if anybody might object.
-        `unruled` is the line for the user while calls run without rulings; empty while they are ruled on.
+        """`denies` tells whether a fault or an unreadable event denies: true if a scheduler might object.
 
-        `idle_s` is how long the sidecar stays though nobody asks; 0: for ever.
+        `unruled` is the line for the user while calls run without rulings; empty while they are ruled on.
+        `idle_s` is how long the sidecar stays without requests, in seconds; 0: for ever.
         """
         self._service, self._denies, self._unruled, self._clock = service, denies, unruled, clock
         self._informed: OrderedDict[str, None] = OrderedDict()
-        """Sessions whose user was told that line."""
+        """Sessions whose user has seen that line."""
         self._turn_s = max(1.0, min(TURN_S, idle_s or TURN_S))
         self._calls = CallMemory[KeptCall](MAX_KEPT)
         self._tree = AgentTree()
 
     async def answer(self, client: str, body: bytes, timeout_s: float, gone: Gone, agent: str = "") -> bytes:
-        """What the client is to read. Raises ConfigError for an unknown one, Abandonment where it left."""
+        """Return the client's answer.
+
+        Raises ConfigError for an unknown client, and Abandonment if the client left.
+        """
         event: HookEvent | None = None
         try:
             event = self._tree.restore(read_event(client, body))
@@ -107,15 +110,15 @@ class HookDesk:
             reason = problem.detail
         except ToolgateError as error:
             reason = str(error)
-        except Exception as error:  # noqa: BLE001 - a fault of ours: nobody may gain by it
+        except Exception as error:  # noqa: BLE001 - a fault of ours must let no call run
             _log.error("a hook could not be answered", client=client, error=where(error))
-            reason = "the sidecar failed on it"
+            reason = "the sidecar failed on it; see its log"
         if not self._denies():
             tell(f"a call of {client} ran without a ruling: {reason}")
         return write_fault(client, event, reason, denies=self._denies())
 
     def _find_notice(self, event: HookEvent, ruling: HookDecision) -> str:
-        """What the user is told, once a session, of a call that runs as nobody is there to rule on it."""
+        """Return the notice for the user, once a session, if a call runs because no scheduler is there."""
         line = self._unruled() if ruling.outcome == "continue" and event.tool != PROBE else ""
         if not line or event.session in self._informed:
             return ""
@@ -126,7 +129,7 @@ class HookDesk:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no call runs of which a client may still tell."""
+        """True if no call runs on which a client may still report."""
         newest = self._calls.newest
         return newest is None or self._clock() - newest.since > RUNS_S
 
@@ -163,7 +166,7 @@ class HookDesk:
 
     async def _report(self, event: HookEvent) -> None:
         kept = self._calls.take(event)
-        if kept is None:  # nobody was asked, it was denied, or another sidecar knows of it
+        if kept is None:  # nobody was asked, it was denied, or another sidecar knows it
             return
         id_ = kept.id
         if kept.token:
@@ -181,7 +184,7 @@ class HookDesk:
 
 
 def request_of(event: HookEvent, place: AgentPlace, timeout_s: float, agent: str) -> DecideRequest:
-    """The call of an event. A sub-agent has a session of its own below that of the conversation."""
+    """Return the call of an event. A sub-agent has its own session below that of the conversation."""
     below = event.agent_id or event.agent_type
     name = (event.agent_type or agent) if below else agent
     parents = [f"{place.root}/{id_}" for id_, _ in place.above] or [place.root]
@@ -203,15 +206,15 @@ def request_of(event: HookEvent, place: AgentPlace, timeout_s: float, agent: str
 
 
 def turn_of(asked: DecideRequest, do: str, lease_s: float) -> TurnRequest:
-    """The turn in which a call is made: clients do not tell turns, so it lasts while calls come."""
+    """Return the turn of a call: clients do not report turns, so it lasts while calls come."""
     whose = asked.model_dump(include={"session", "root_session", "parent", "lineage", "agent", "labels"})
     return TurnRequest(**whose, do=do, lease_s=lease_s, status="cancelled")  # type: ignore[arg-type]  # checked there
 
 
 def timeout_of(header: bytes | None, query: bytes) -> float:
-    """Seconds in which a hook must be answered: as the process says that asks, or the client.
+    """Return the seconds to answer a hook, as the asking process or the client says.
 
-    Who asks over HTTP is answered two seconds before it gives up.
+    A client that asks over HTTP is answered two seconds before it gives up.
     """
     if header is None and not query:
         return UNTOLD_S
@@ -225,7 +228,7 @@ def timeout_of(header: bytes | None, query: bytes) -> float:
 
 
 def read_decision(body: Mapping[str, Any]) -> HookDecision:
-    """A ruling as clients are told."""
+    """Return a ruling in the form for clients."""
     outcome = body["outcome"]
     reason = body.get("reason") or body.get("refusal") or ""
     if outcome == "ask":
@@ -237,5 +240,5 @@ def read_decision(body: Mapping[str, Any]) -> HookDecision:
 
 
 async def _stays() -> None:
-    """Nobody waits for what this is about."""
+    """Wait for ever: no caller can leave."""
     await asyncio.Event().wait()

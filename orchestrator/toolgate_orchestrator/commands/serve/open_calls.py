@@ -1,8 +1,8 @@
-"""Calls that were let through and of which nobody has said yet what became of them. Pure.
+"""Calls that were let through and have no report yet. Pure.
 
-Both tables are bounded, and no caller pushes out the calls of another. What was pushed out can no longer be
-reported. The ledger of budgets counts it as run once an hour is over, as it does where a caller or sidecar
-died: nobody can know that it was not.
+Both tables are bounded, and no caller pushes out another's calls. A call that was pushed out can no longer be
+reported. The ledger of budgets counts it as run after an hour, as it does if a caller or sidecar died: nobody
+can know that it did not run.
 """
 
 from typing import Final
@@ -16,20 +16,20 @@ MAX_CLOSED: Final = 50_000
 
 
 def tree_of(asked: PlaceBody) -> str:
-    """Return the root session of a request, or its agent where no session is told: bounds go by it."""
+    """Return the root session of a request, or its agent if it names no session: bounds count by it."""
     return asked.root_session or asked.parent or asked.session or asked.agent or ""
 
 
 class UnknownCall(Exception):  # noqa: N818 - it says what was found
-    """Nothing is known of such a decision."""
+    """No call of this decision id is known."""
 
 
 class OtherReport(Exception):  # noqa: N818 - as above
-    """Something else was reported before."""
+    """Another outcome was reported before."""
 
 
 class OpenCalls:
-    """What waits for a report, by decision id; and what was reported, so that it may be told twice."""
+    """Calls that wait for a report, by decision id, and reported ones, so that a report may be repeated."""
 
     def __init__(self, max_open: int = MAX_OPEN, max_closed: int = MAX_CLOSED) -> None:
         self._open: dict[str, OpenCall] = {}
@@ -41,7 +41,7 @@ class OpenCalls:
         return len(self._open)
 
     def add(self, id_: str, call: OpenCall) -> None:
-        """A call may run; where there are too many, the oldest of whoever has the most is forgotten."""
+        """Add a call that may run; if there are too many, forget the oldest of the caller with most calls."""
         caller = call.tree
         if len(self._open) >= self._max_open:
             self._take(self._shares.find_oldest(caller))
@@ -49,13 +49,13 @@ class OpenCalls:
         self._shares.add(caller, id_)
 
     def find(self, id_: str) -> OpenCall | None:
-        """The call that waits for a report by that id, if there is one."""
+        """Return the call with that id that waits for a report, if there is one."""
         return self._open.get(id_)
 
     def close(self, id_: str, outcome: str) -> OpenCall | None:
-        """Take the call of which this is told; None where it was told before.
+        """Take the call that is reported; None if it was reported before.
 
-        Raises UnknownCall, or OtherReport where another outcome was told.
+        Raises UnknownCall, or OtherReport if another outcome was reported.
         """
         before = self._closed.get(id_)
         if before is not None:

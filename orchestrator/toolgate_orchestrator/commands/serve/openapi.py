@@ -1,4 +1,4 @@
-"""The description of the interface (OpenAPI 3.1), made of the models that read and write it."""
+"""Describes the interface (OpenAPI 3.1), from the models that read and write it."""
 
 from functools import cache
 from typing import Any, Final
@@ -11,22 +11,22 @@ from toolgate_orchestrator.commands.serve.rulings import ProblemResponse
 
 _REF: Final = "#/components/schemas/{model}"
 _ERRORS: Final = {
-    "400": "The body, or a field of it, is wrong: the words say which",
-    "401": "No token, or a wrong one",
-    "404": "Nothing is known by that id or token, or at that path",
+    "400": "The body or a field of it is wrong; the text says which",
+    "401": "The token is missing or wrong",
+    "404": "Nothing is known by that id or token, or the path does not exist",
     "408": "The request came too slowly",
-    "409": "Something else was told before",
+    "409": "Something else was reported before",
     "413": "The body is too large",
     "415": "The body is not application/json",
-    "429": "Too many of these at once: Retry-After",
-    "503": "Too much to do, or it ends: Retry-After",
+    "429": "There are too many of these at once; see Retry-After",
+    "503": "The sidecar has too much to do, or is ending; see Retry-After",
 }
 _AUTHZEN_ERRORS: Final = ("400", "401", "408", "413", "503")
 
 
 @cache
 def describe(version: str) -> dict[str, Any]:
-    """The whole document; `version` is that of the distribution."""
+    """Return the whole document; `version` is the distribution's."""
     models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(ProblemResponse, "serialization")]
     for route in ROUTES.values():
         models.append((route.request, "validation"))
@@ -37,7 +37,7 @@ def describe(version: str) -> dict[str, Any]:
         "info": {
             "title": "Toolgate sidecar",
             "version": version,
-            "description": "May this tool call run? Schedulers on the bus rule; whoever asks needs no bus.",
+            "description": "May this tool call run? Schedulers on the bus rule; callers need no bus.",
         },
         "paths": {
             **{path: {"post": _operation(path, route)} for path, route in ROUTES.items()},

@@ -1,4 +1,4 @@
-"""What can be read of a sidecar: its description, health, metrics, and where AuthZEN's endpoints are."""
+"""Pages of a sidecar: its description, health, metrics, and where AuthZEN's endpoints are."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -10,19 +10,19 @@ from toolgate_orchestrator.commands.serve.openapi import describe
 from toolgate_orchestrator.commands.serve.service import SidecarService
 
 Page = Callable[[bytes], tuple[int, bytes, bytes]]
-"""Given an Accept header: status, content type and body."""
+"""Function of an Accept header; returns status, content type and body."""
 _JSON: Final = b"application/json"
 
 
 def make_pages(service: SidecarService, url: str, version: str) -> Mapping[str, Page]:
-    """The pages by path; `url` is how callers name the sidecar, `version` that of the distribution."""
+    """Make the pages by path; `url` is the sidecar's for callers, `version` the distribution's."""
     described = json.dumps(describe(version)).encode()
     authzen = json.dumps(authzen_metadata(url)).encode()
 
     def ready(_: bytes) -> tuple[int, bytes, bytes]:
         if service.is_ready:
             return 200, _JSON, b'{"status": "ready"}'
-        why = "it ends" if service.is_ending else "the bus is away"
+        why = "the sidecar is ending" if service.is_ending else "the bus is away"
         return 503, _JSON, json.dumps({"status": "not ready", "why": why}).encode()
 
     return {
@@ -35,7 +35,7 @@ def make_pages(service: SidecarService, url: str, version: str) -> Mapping[str, 
 
 
 def authzen_metadata(url: str) -> dict[str, Any]:
-    """What AuthZEN's metadata tells of a decision point."""
+    """Return AuthZEN's metadata of a decision point."""
     return {
         "policy_decision_point": url,
         "access_evaluation_endpoint": f"{url}/access/v1/evaluation",

@@ -1,6 +1,6 @@
-"""Waits for work, and ends it where nobody waits for it any longer: late, gone, stopped, or the sidecar ends.
+"""Waits for work, and ends it once nobody waits for it: late, gone, stopped, or the sidecar ends.
 
-Most decisions are there before anybody would look: only what takes longer than `LOOK_S` is watched by a task.
+Most decisions come before anybody would look: only a wait of more than `LOOK_S` gets a task that watches it.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ class Abandonment(Exception):  # noqa: N818 - control flow of this package
 
 
 async def wait_at_most(work: Awaitable[Result], seconds: float) -> Result:
-    """What the work comes to; raises TimeoutError where it takes longer. A cancelled caller cancels it.
+    """Return the result of the work. Raises TimeoutError if it takes longer. A cancelled caller cancels it.
 
-    As `asyncio.timeout` does, at half of its price: nearly always the work is done already.
+    It does the same as `asyncio.timeout` at half the cost: nearly always the work is done already.
     """
     task, is_late = asyncio.current_task(), False
 
@@ -46,7 +46,7 @@ async def wait_at_most(work: Awaitable[Result], seconds: float) -> Result:
 
 
 class Patience:
-    """How long one request waits; `end` ends it from elsewhere."""
+    """The wait of one request; `end` ends it from elsewhere."""
 
     def __init__(self, gone: Gone, seconds: float) -> None:
         self._gone, self._seconds = gone, seconds
@@ -55,13 +55,13 @@ class Patience:
         self._watch: asyncio.Task[None] | None = None
 
     def end(self, why: str) -> None:
-        """End the work, for the first reason that there is."""
+        """End the work; the first reason counts."""
         if self._task is not None and not self._why:
             self._why = why
             self._task.cancel()
 
     async def wait_for(self, work: Awaitable[Result]) -> Result:
-        """What the work comes to; raises Abandonment where it was ended. A cancelled caller cancels it."""
+        """Return the result of the work. Raises Abandonment if it was ended. Cancelling this cancels it."""
         loop = asyncio.get_running_loop()
         self._task = task = asyncio.current_task()
         look = loop.call_later(min(LOOK_S, self._seconds), self._look)

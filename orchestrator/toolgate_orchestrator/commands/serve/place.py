@@ -1,7 +1,6 @@
-"""Where a sidecar listens: a socket of its user's own, or an address of this machine.
+"""Opens the place where a sidecar listens: a socket of its user's own, or an address of this machine.
 
-Who can reach the socket is settled by its mode (0600) and that of its directory (0700): nobody else can,
-and no token is needed.
+The socket's mode (0600) and its directory's (0700) let nobody else connect, so no token is needed.
 """
 
 import contextlib
@@ -21,7 +20,7 @@ from toolgate_bus.server.embedded import find_directory
 from toolgate_orchestrator.commands.serve.access import TlsFiles
 
 MAX_PATH: Final = 100
-"""Bytes of a socket's path that work everywhere."""
+"""Maximum length in bytes of a socket's path that works everywhere."""
 BACKLOG: Final = 512
 _ADDRESS: Final = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:\[\]]+)):(?P<port>\d{1,5})")
 
@@ -33,27 +32,27 @@ class HttpAddress(NamedTuple):
     port: int
 
     def url(self, *, tls: bool, port: int | None = None) -> str:
-        """As callers name it."""
+        """Return the URL for callers."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if tls else 'http'}://{host}:{self.port if port is None else port}"
 
 
 def parse_address(text: str) -> HttpAddress:
-    """Of HOST:PORT; raises ConfigError."""
+    """Parse HOST:PORT. Raises ConfigError."""
     found = _ADDRESS.fullmatch(text)
     if found is None or int(found["port"]) > 65535:
         raise ConfigError(
-            f"--http: {text}: write HOST:PORT, as in 127.0.0.1:8181 or [::1]:8181 (port 0: any free)"
+            f"--http: {text}: write HOST:PORT, for example 127.0.0.1:8181 or [::1]:8181 (port 0: a free one)"
         )
     return HttpAddress(found["six"] or found["host"], int(found["port"]))
 
 
 def check_address(address: HttpAddress, tls: TlsFiles | None, *, has_token: bool) -> None:
-    """Raise ConfigError for an address at which others could ask, or anybody on this machine."""
+    """Raise ConfigError for an address that is not protected from others, or from users of this machine."""
     is_mutual = tls is not None and tls.client_ca is not None
     if not is_loopback(address.host) and not is_mutual:
         raise ConfigError(
-            f"--http: {address.host} is reached from other machines, and a token alone does not protect what "
+            f"--http: other machines can reach {address.host}, and a token alone does not protect what "
             "agents are about to do: listen on 127.0.0.1, or give --tls-cert, --tls-key and --tls-client-ca"
         )
     if not has_token and not is_mutual:
@@ -64,12 +63,12 @@ def check_address(address: HttpAddress, tls: TlsFiles | None, *, has_token: bool
 
 
 def check_tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> TlsFiles | None:
-    """The files of TLS, if they can be used together; raises ConfigError."""
+    """Return the files of TLS if they work together. Raises ConfigError."""
     if cert is None and key is None and client_ca is None:
         return None
     if cert is None or key is None:
         raise ConfigError(
-            "--tls-cert, --tls-key: give both; --tls-client-ca has callers need certificates, too"
+            "--tls-cert, --tls-key: give both (--tls-client-ca makes callers need certificates as well)"
         )
     try:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -82,19 +81,19 @@ def check_tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> Tl
 
 
 def find_socket(namespace: str) -> Path:
-    """Where the user's sidecar of a namespace listens, unless it is told otherwise; raises ConfigError."""
+    """Return the default socket of the user's sidecar for a namespace. Raises ConfigError."""
     name = "serve.sock" if namespace == "default" else f"serve.{namespace}.sock"
     return find_directory() / name
 
 
 @contextlib.contextmanager
 def open_socket(path: Path) -> Iterator[socket.socket]:
-    """A Unix socket that nobody else may connect to, gone at the end; raises ConfigError.
+    """Open a Unix socket to which nobody else may connect, and remove it at the end. Raises ConfigError.
 
-    What a sidecar left that was killed is replaced; one that listens is left alone.
+    The socket of a sidecar that was killed is replaced; one on which a process listens is left alone.
     """
     if len(os.fsencode(path)) > MAX_PATH:
-        raise ConfigError(f"--socket: {path} is longer than {MAX_PATH} bytes, which no socket's path may be")
+        raise ConfigError(f"--socket: {path} is longer than {MAX_PATH} bytes; name a shorter path")
     if not path.parent.exists():
         path.parent.mkdir(mode=0o700, parents=True)
     _clear(path)
@@ -107,7 +106,7 @@ def open_socket(path: Path) -> Iterator[socket.socket]:
         bound.setblocking(False)
     except OSError as error:
         bound.close()
-        raise ConfigError(f"--socket: {path} cannot be listened on: {error.strerror}") from None
+        raise ConfigError(f"--socket: cannot listen on {path}: {error.strerror}") from None
     finally:
         os.umask(mask)
     try:
@@ -127,7 +126,7 @@ def _clear(path: Path) -> None:
     except OSError as error:
         raise ConfigError(f"--socket: {path}: {error.strerror}") from None
     if not stat.S_ISSOCK(found.st_mode):
-        raise ConfigError(f"--socket: {path} is there, and no socket: name another path")
+        raise ConfigError(f"--socket: {path} exists and is not a socket; name another path")
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(1.0)
         try:
@@ -136,4 +135,4 @@ def _clear(path: Path) -> None:
             with contextlib.suppress(OSError):
                 path.unlink()
             return
-    raise ConfigError(f"--socket: something listens on {path} already: use it, or name another path")
+    raise ConfigError(f"--socket: something listens on {path} already; use it, or name another path")

@@ -1,4 +1,4 @@
-"""What goes wrong between a caller and the sidecar, with the words that say what to do. Pure."""
+"""Errors that a caller of the sidecar gets, with the words that say what to do. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -11,15 +11,15 @@ _NOTHING: Final[Mapping[str, str]] = {}
 
 
 class Problem(Exception):  # noqa: N818 - it is what RFC 9457 calls it
-    """An answer that is none."""
+    """An error that is sent to a caller."""
 
     def __init__(self, status: int, detail: str, headers: Mapping[str, str] = _NOTHING) -> None:
-        """`headers` go with it: Allow, Retry-After, WWW-Authenticate."""
+        """`headers` are sent with it: Allow, Retry-After, WWW-Authenticate."""
         super().__init__(detail)
         self.status, self.detail, self.headers = status, detail, headers
 
     def as_json(self) -> bytes:
-        """The body as `application/problem+json`."""
+        """Return the body as `application/problem+json`."""
         fields = {
             "type": "about:blank",
             "title": HTTPStatus(self.status).phrase,
@@ -29,19 +29,19 @@ class Problem(Exception):  # noqa: N818 - it is what RFC 9457 calls it
         return json.dumps(fields).encode()
 
     def as_text(self) -> bytes:
-        """The words alone, which AuthZEN asks for."""
+        """Return the words alone, as AuthZEN requires."""
         return self.detail.encode("utf-8", "replace")
 
 
 def refuse_overload(words: str, seconds: int = 1) -> Problem:
-    """There is too much to do at the moment."""
-    return Problem(503, f"{words}: try again in {seconds} s", {"retry-after": str(seconds)})
+    """Return the problem that the sidecar has too much to do at the moment."""
+    return Problem(503, f"{words}; try again in {seconds} s", {"retry-after": str(seconds)})
 
 
 def refuse_stranger() -> Problem:
-    """The token is wrong, or missing."""
+    """Return the problem that the token is wrong or missing."""
     return Problem(
         401,
-        "send the token of this sidecar: Authorization: Bearer TOKEN (its --token-file has it)",
+        "send a token of this sidecar (from its --token-file): Authorization: Bearer TOKEN",
         {"www-authenticate": 'Bearer realm="toolgate"'},
     )

@@ -1,4 +1,4 @@
-"""Takes what became of calls, and what LLMs used: the facts that settle what was reserved."""
+"""Takes reports on calls and on LLM requests, and writes the facts that settle reservations."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,7 +20,7 @@ Body = Mapping[str, Any]
 
 
 def tell_whose(gate: Gate, asked: PlaceBody, agent: str) -> dict[str, Any]:
-    """Whose call or request it is, as facts tell it: budgets of the agents above pay for it, too."""
+    """Return the place of a call or request for its fact: budgets of the agents above pay for it, too."""
     at = gate.complete(Caller(asked.session, agent, asked.root_session, asked.parent, asked.lineage))
     root = gate.find_root(at.session, at.parent, at.root)
     return describe_place(at.session, root, agent, at.lineage)
@@ -46,7 +46,7 @@ class ReportDesk:
         )
 
     def report(self, asked: ReportRequest) -> Body:
-        """Take what became of a call."""
+        """Take the report on a call."""
         call = self._close(asked.id, asked.outcome)
         if call is None:
             return {"recorded": False}
@@ -54,12 +54,12 @@ class ReportDesk:
         return self._tell_end(call, asked.outcome, told, asked.seconds)
 
     def usage(self, asked: UsageRequest) -> Body:
-        """Take what a request to an LLM used."""
+        """Take the usage of a request to an LLM."""
         outcome: Outcome = "fail" if asked.error else "succeed"
         if asked.id is not None:
             found = self._calls.find(asked.id)
             if found is not None and found.tool != LLM_REQUEST:
-                raise Problem(409, f"{asked.id} is a call of {found.tool}: report it to /v1/report")
+                raise Problem(409, f"{asked.id} is a call of {found.tool}; report it to /v1/report")
             call = self._close(asked.id, outcome)
             return (
                 {"recorded": False} if call is None else self._tell_end(call, outcome, describe_usage(asked))
@@ -85,10 +85,10 @@ class ReportDesk:
         try:
             return self._calls.close(id_, outcome)
         except OtherReport as before:
-            raise Problem(409, f"{id_} was reported before, as {before}: the first report counts") from None
+            raise Problem(409, f"{id_} was already reported as {before}; the first report counts") from None
         except UnknownCall:
             raise Problem(
                 404,
-                f"no call {id_} waits for a report here: it was not let through, or by another sidecar, or "
-                "by one that has ended since; the ledger counts such a call as run after an hour",
+                f"no call {id_} waits for a report here: it was not let through, or another sidecar let it "
+                "through, or one that has ended; the ledger counts such a call as run after an hour",
             ) from None

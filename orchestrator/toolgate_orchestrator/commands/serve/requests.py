@@ -1,6 +1,6 @@
-"""What callers send: the bodies of `/v1/…`, with their bounds. Pure.
+"""The bodies that callers send to `/v1/…`, with their bounds. Pure.
 
-Unknown keys are refused by name: who misspells `required` must not believe that it counts.
+Unknown keys are refused by name, so that nobody believes that a misspelled `required` counts.
 """
 
 from typing import Annotated, Any, Final, Literal
@@ -13,10 +13,10 @@ from toolgate_bus.protocol.names import MAX_LINEAGE, MAX_NAME
 
 MAX_TIMEOUT_MS: Final = 3_600_000
 TIMEOUT_MS: Final = 55_000
-"""Below the 60 s after which hooks of coding agents, and most proxies, give up."""
+"""Default time to answer: below the 60 s after which hooks of coding agents, and most proxies, give up."""
 MAX_TOKENS: Final = 2**53 - 1
 MAX_GIVEN: Final = 128 * 1024
-"""Characters of a user's request; schedulers are told the first 8192."""
+"""Maximum number of characters of a user's request; schedulers get the first 8192."""
 LEASE_S: Final = 300.0
 MAX_LEASE_S: Final = 86_400.0
 
@@ -42,31 +42,31 @@ class RequestBody(BaseModel):
 
 
 class PlaceBody(RequestBody):
-    """Whose call it is."""
+    """Session and agent that make the call."""
 
     session: Text = ""
-    """Id of the conversation, run or thread. Calls of one are counted and shown together."""
+    """Id of the conversation, run or thread. Calls with the same id are counted and shown together."""
     root_session: Text = ""
-    """Id of the session at the root, where agents work for agents."""
+    """Id of the root session, if agents work for agents."""
     parent: Text | None = None
-    """Id of the session for which this one works."""
+    """Id of the session for which this session works."""
     lineage: Annotated[tuple[Text, ...], Field(strict=False, max_length=MAX_LINEAGE)] = ()
-    """Names of the agents from the root down to this one."""
+    """Names of the agents from the root down to this agent."""
     agent: Text | None = None
-    """Name of the agent: a kind, not an id. Without it, the sidecar's own."""
+    """Name of the agent: a kind, not an id. Default: the sidecar's own."""
     labels: Annotated[dict[Text, Text], Field(max_length=64)] = Field(default_factory=dict)
-    """Names and values that rules see: team, customer."""
+    """Names and values that rules can match, such as team or customer."""
 
 
 class PersonAnswerBody(RequestBody):
-    """What a person said about a call that is pending."""
+    """A person's answer to a call that waits for it."""
 
     token: Token
-    """The token of the ruling `ask`."""
+    """Token of the ruling `ask`."""
     answer: Literal["allow", "refuse", "expired"]
-    """What was said, or that nobody said anything in time."""
+    """The person's answer, or `expired` if there was none in time."""
     by: Text = ""
-    """Who said it."""
+    """Name of the person."""
 
 
 class DecideRequest(PlaceBody):
@@ -75,129 +75,129 @@ class DecideRequest(PlaceBody):
     tool: Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
     """Name of the tool; `llm:request` for a request to an LLM."""
     arguments: dict[str, Any] = Field(default_factory=dict)
-    """Its arguments."""
+    """Arguments of the call."""
     tools: (
         Annotated[tuple[Text, ...], Field(strict=False, max_length=packing.MAX_ENTRIES)]
         | Annotated[dict[Text, dict[str, Any] | None], Field(max_length=packing.MAX_ENTRIES)]
         | None
     ) = None
-    """The tools that the agent has: names, or names to JSON Schemas, by which replacements are checked."""
+    """Tools that the agent has: names, or names with JSON Schemas, against which replacements are checked."""
     call_id: Text = ""
-    """The id that the LLM gave the call."""
+    """Id that the LLM gave the call."""
     group: Text = ""
-    """Calls of one response of the LLM have the same."""
+    """Group of the call: calls of one LLM response have the same."""
     iteration: Annotated[int, Field(ge=0, le=2**31)] = 0
-    """Which response of the LLM it was, from 1."""
+    """Number of the LLM response with this call, from 1."""
     available_agents: (
         Annotated[tuple[Text, ...], Field(strict=False, max_length=packing.MAX_ENTRIES)] | None
     ) = None
-    """Whom it may hand work to, where it is a call that does."""
+    """Agents to which this call may delegate, if it delegates."""
     agent_target: Text | None = None
-    """Whom it hands work to; without it, whom of `available_agents` its argument `agent` or `agent_name`
-    names."""
+    """Agent to which this call delegates. Default: the agent of `available_agents` that the argument `agent`
+    or `agent_name` names."""
     can: Annotated[tuple[Ability, ...], Field(strict=False, max_length=8)] = ("arguments", "tool")
-    """What the caller can do with an answer: run other `arguments`, another `tool` (of `tools`), `ask` a
-    person and come back, `wait` again for a call that is held. What it cannot do is a denial, never the
-    call unchanged."""
+    """Abilities of the caller: run other `arguments`, run another `tool` (of `tools`), `ask` a person and
+    come back, `wait` again for a held call. A ruling that needs another ability becomes a denial; the call
+    never runs unchanged instead."""
     timeout_ms: Annotated[int, Field(ge=1, le=MAX_TIMEOUT_MS)] = TIMEOUT_MS
-    """When it must be answered, in milliseconds: sooner than the caller gives up. What is held by then is
-    denied, or `pending` for who can `wait`."""
+    """Maximum milliseconds until the answer: fewer than the caller's own limit. A call that is still held
+    then is denied, or `pending` if the caller can `wait`."""
     answer: PersonAnswerBody | None = None
-    """Goes on with the decision that was `ask`: the same call, or it is void."""
+    """A person's answer to the ruling `ask`. The call must be the same, or the answer is void."""
     trace: Annotated[dict[Text, Annotated[str, Field(max_length=512)]], Field(max_length=4)] | None = None
     """Trace context: `traceparent`, `tracestate`."""
 
 
 class WaitRequest(RequestBody):
-    """Wait on for a call that was `pending`."""
+    """Wait again for a call that was `pending`."""
 
     token: Token
-    """The token of the ruling `pending`."""
+    """Token of the ruling `pending`."""
     timeout_ms: Annotated[int, Field(ge=1, le=MAX_TIMEOUT_MS)] = TIMEOUT_MS
-    """When it must be answered, in milliseconds."""
+    """Maximum milliseconds until the answer."""
 
 
 class CostBody(RequestBody):
-    """What something cost, in one of two units."""
+    """A cost, in one of two units."""
 
     cost: Annotated[int, Field(ge=0, le=MAX_AMOUNT)] | None = None
-    """In micro-units of the currency: 1000000 is 1.00."""
+    """Cost in micro-units of the currency: 1000000 is 1.00."""
     cost_usd: Dollars | None = None
-    """In units of the currency, as a number or text: 0.0125."""
+    """Cost in units of the currency, as a number or text: 0.0125."""
 
     @model_validator(mode="after")
     def _one_amount(self) -> "CostBody":
         if self.cost_usd is not None and dollars(self.cost_usd) is None:
-            raise ValueError("cost_usd: not an amount: from 0, finite, as a number or a decimal text")
+            raise ValueError("cost_usd: not an amount; give a finite number or decimal text, 0 or more")
         if self.cost is not None and self.cost_usd is not None:
-            raise ValueError("cost, cost_usd: give one of them")
+            raise ValueError("cost, cost_usd: give one of them, not both")
         return self
 
     @property
     def amount(self) -> int | None:
-        """In micro-units, rounded up."""
+        """Cost in micro-units, rounded up."""
         return self.cost if self.cost_usd is None else micro(self.cost_usd)
 
 
 class ReportRequest(CostBody):
-    """What became of a call that was let through."""
+    """Report on a call that was let through."""
 
     id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-    """The ruling's id."""
+    """Id of the ruling."""
     outcome: Literal["succeed", "fail", "release"]
-    """`release`: it was not run after all, and what was reserved for it is given back."""
+    """Result of the call. `release`: it was not run after all, and its reservations are given back."""
     error: Text = ""
-    """Of one that failed: the kind of error, never its text."""
+    """Kind of the error of a failed call, never its text."""
     seconds: Seconds | None = None
-    """How long it ran."""
+    """Seconds that the call ran."""
     signal: Annotated[str, Field(pattern=rf"^{SIGNAL.pattern}$", max_length=64)] | None = None
-    """What the failure says of load: a status of HTTP, `timeout`, a short code."""
+    """Signal of overload in a failure: an HTTP status, `timeout`, or another short code."""
     retry_after: Seconds | None = None
-    """Seconds that the tool asks to be left alone."""
+    """Seconds for which the tool asks not to be called."""
 
 
 class UsageRequest(PlaceBody, CostBody):
-    """What one request to an LLM used; with `id`, it settles a ruling on `llm:request`."""
+    """Usage of one request to an LLM; with `id`, it settles a ruling on `llm:request`."""
 
     provider: Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
-    """Who answered: `anthropic`."""
+    """Provider of the LLM, such as `anthropic`."""
     model: Text = ""
-    """Which model."""
+    """Name of the model."""
     input_tokens: Tokens | None = None
     """Tokens of the request."""
     output_tokens: Tokens | None = None
-    """Tokens of the answer."""
+    """Tokens of the response."""
     cache_read_tokens: Tokens | None = None
-    """Of the request, those read from a cache."""
+    """Tokens of the request that were read from a cache."""
     cache_write_tokens: Tokens | None = None
-    """Of the request, those written to a cache."""
+    """Tokens of the request that were written to a cache."""
     reasoning_tokens: Tokens | None = None
-    """Of the answer, those of reasoning."""
+    """Tokens of the response that were spent on reasoning."""
     seconds: Seconds | None = None
-    """How long it took."""
+    """Seconds that the request took."""
     iteration: Annotated[int, Field(ge=0, le=2**31)] = 0
-    """Which response of the LLM it was, from 1."""
+    """Number of the LLM response, from 1."""
     id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
-    """The id of the ruling on this request, if there was one."""
+    """Id of the ruling on this request, if there was one."""
     error: Text = ""
-    """Where the LLM did not answer: the kind of error."""
+    """Kind of error, if the LLM did not answer."""
 
 
 class TurnRequest(PlaceBody):
-    """A turn of an agent: it is shown in `toolgate agents`, and can be stopped there."""
+    """A turn of an agent: `toolgate agents` shows it, and can stop it."""
 
     session: Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
     """Id of the session."""
     do: Literal["begin", "end", "watch"]
-    """`begin` or `end` a turn; `watch` answers as soon as somebody stops it, or the time is over."""
+    """`begin` or `end` a turn; `watch` answers once somebody stops it, or after `timeout_ms`."""
     request: Annotated[str, Field(max_length=MAX_GIVEN)] = ""
-    """With `begin`: what the user asked for, in their own words; told, redacted, to schedulers that read it,
-    with each call of this session and of those below it."""
+    """With `begin`: the user's request in their own words. Schedulers that ask for it get it, redacted, with
+    each call of this session and of the sessions below it."""
     lease_s: Annotated[float, Field(ge=1, le=MAX_LEASE_S, strict=False)] = LEASE_S
-    """The turn ends by itself when nothing was heard of its session for so many seconds."""
+    """Seconds without a message of the session after which the turn ends by itself."""
     timeout_ms: Annotated[int, Field(ge=1, le=MAX_TIMEOUT_MS)] = TIMEOUT_MS
-    """How long `watch` waits."""
+    """Maximum milliseconds that `watch` waits."""
     status: Literal["completed", "cancelled", "error", "incomplete"] = "completed"
-    """How the turn ended."""
+    """End of the turn."""
     iterations: Annotated[int, Field(ge=0, le=2**31)] = 0
-    """How often the LLM was asked in it."""
+    """Number of LLM requests in the turn."""

@@ -1,6 +1,6 @@
-"""What a sidecar answers at which path, and by which models: `app` serves it, `openapi` describes it.
+"""The paths of a sidecar, with their handlers and models: `app` serves them, `openapi` describes them.
 
-A handler is given the body as a value and a way to learn that its caller has gone; it gives a value to be
+A handler gets the body as a value, and a way to learn that its caller has gone. It returns a value to be
 written as JSON, or raises `Problem`.
 """
 
@@ -28,7 +28,7 @@ from toolgate_orchestrator.commands.serve.service import SidecarService
 
 Handler = Callable[[SidecarService, Any, Gone], Awaitable[Mapping[str, Any]]]
 MAX_FAULTS: Final = 10
-"""So many wrong fields of one body are named."""
+"""Maximum number of wrong fields of one body that are named."""
 
 
 class SidecarRoute(NamedTuple):
@@ -39,7 +39,7 @@ class SidecarRoute(NamedTuple):
     response: tuple[type[BaseModel], ...]
     summary: str
     is_authzen: bool = False
-    """Whether faults are told as AuthZEN has them: the words alone, and 400 for another type of content."""
+    """True if errors follow AuthZEN: the words alone, and 400 for another content type."""
 
 
 async def _decide(service: SidecarService, value: Any, gone: Gone) -> Mapping[str, Any]:
@@ -97,7 +97,7 @@ async def _evaluations(service: SidecarService, value: Any, gone: Gone) -> Mappi
 async def _evaluate_all(
     service: SidecarService, work: list[Coroutine[Any, Any, dict[str, Any]]]
 ) -> list[dict[str, Any]]:
-    """All at once; where the caller leaves one of them, what the others let through is given back."""
+    """Evaluate all at once; if the caller leaves during one, release what the others let through."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         return list(await asyncio.gather(*tasks))
@@ -116,7 +116,7 @@ def _release(service: SidecarService, bodies: list[dict[str, Any]]) -> None:
 
 
 def rulings_in(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The rulings that an answer tells of; AuthZEN's have them in `context`."""
+    """Return the rulings in an answer; AuthZEN's answers have them in `context`."""
     if "evaluations" in answer:
         return [ruling for one in answer["evaluations"] for ruling in rulings_in(one)]
     if "decision" in answer:
@@ -135,9 +135,9 @@ async def _rule(
 
 ROUTES: Final[Mapping[str, SidecarRoute]] = {
     "/v1/decide": SidecarRoute(_decide, DecideRequest, (RulingResponse,), "May this call run?"),
-    "/v1/wait": SidecarRoute(_wait, WaitRequest, (RulingResponse,), "Wait on for a call that was pending"),
-    "/v1/report": SidecarRoute(_report, ReportRequest, (ReportResponse,), "What became of a call"),
-    "/v1/usage": SidecarRoute(_usage, UsageRequest, (ReportResponse,), "What a request to an LLM used"),
+    "/v1/wait": SidecarRoute(_wait, WaitRequest, (RulingResponse,), "Wait again for a call that was pending"),
+    "/v1/report": SidecarRoute(_report, ReportRequest, (ReportResponse,), "Report on a call"),
+    "/v1/usage": SidecarRoute(_usage, UsageRequest, (ReportResponse,), "Usage of a request to an LLM"),
     "/v1/turn": SidecarRoute(_turn, TurnRequest, (TurnResponse,), "Begin, end or watch a turn of an agent"),
     "/access/v1/evaluation": SidecarRoute(
         _evaluation,
@@ -156,18 +156,18 @@ ROUTES: Final[Mapping[str, SidecarRoute]] = {
 }
 PAGES: Final[Mapping[str, str]] = {
     "/openapi.json": "This description",
-    "/healthz": "Whether the process lives",
-    "/readyz": "Whether calls are ruled on as they should be: 503 while the bus is away",
+    "/healthz": "Health of the process",
+    "/readyz": "Readiness: 503 while the bus is away",
     "/metrics": "Metrics of this process, for Prometheus",
-    "/.well-known/authzen-configuration": "AuthZEN: where its endpoints are",
+    "/.well-known/authzen-configuration": "AuthZEN: metadata with its endpoints",
 }
-"""What can be read, each with what it is."""
+"""Pages that can be read, each with its summary."""
 OPEN_PAGES: Final = frozenset({"/healthz", "/readyz", "/.well-known/authzen-configuration"})
-"""Those that need no token."""
+"""Pages that need no token."""
 
 
 def read_body(model: type[Any], value: Any) -> Any:
-    """A body as its model; raises Problem (400) that names each wrong field, and none of its values."""
+    """Read a body as its model. Raises Problem (400) that names each wrong field, and none of its values."""
     try:
         return model.model_validate(value)
     except ValidationError as error:

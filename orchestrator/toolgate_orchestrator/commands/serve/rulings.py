@@ -1,7 +1,7 @@
-"""What callers are answered: rulings, reports and turns as bodies. Pure.
+"""The bodies that callers get as answers: rulings, reports and turns. Pure.
 
-The models are for the description of the interface (`openapi`) and its tests; what is answered is written as
-plain values, which a decision's path has time for.
+The models are for the description of the interface (`openapi`) and its tests. Answers are written as plain
+values, so that decisions stay fast.
 """
 
 from typing import Any, Final, Literal
@@ -10,94 +10,94 @@ from pydantic import BaseModel, ConfigDict, Field
 from toolgate_bus.protocol.events import Decision
 
 REFUSED: Final = "The tool call was denied: "
-"""How the sentence for the LLM begins, as in the loops."""
+"""Beginning of the sentence for the LLM, the same as in the loops."""
 TOO_LATE: Final = "The call was held, and nobody answered in time; it was not run."
 ENDING: Final = "The sidecar that rules on calls is ending; the call was not run. Try again."
 STOPPED: Final = "An operator ended this agent's turn; the call was not run."
 
 
 class ResponseBody(BaseModel):
-    """A body that is answered."""
+    """A body of an answer."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
 class StopBody(ResponseBody):
-    """An operator ends the turn."""
+    """An operator's order to end the turn."""
 
     now: bool
-    """At once; false: after the tools that run."""
+    """True: end it at once. False: end it after the tools that run."""
     by: str
-    """Who said it."""
+    """Name of the operator."""
 
 
 class RulingResponse(ResponseBody):
-    """What is to become of a call."""
+    """The ruling on a call."""
 
     id: str
-    """The decision's id, by which the call is reported; empty where none was made."""
+    """Id of the decision, by which the call is reported; empty if none was made."""
     outcome: Literal["continue", "modify", "deny", "ask", "pending"]
-    """`continue` and `modify`: run `tool` with `arguments`. `deny`: run nothing, tell the LLM `refusal`.
-    `ask`: a person is to be asked, see `question`. `pending`: it is held; `POST /v1/wait` with `token`."""
+    """`continue` and `modify`: run `tool` with `arguments`. `deny`: run nothing, and tell the LLM `refusal`.
+    `ask`: ask a person, see `question`. `pending`: the call is held; call `POST /v1/wait` with `token`."""
     why: str
-    """How it came about: `agreed`, `unasked`, `denied`, `silent` …"""
+    """Cause of the outcome: `agreed`, `unasked`, `denied`, `silent` …"""
     tool: str
-    """What to run. Meaningless where nothing may run."""
+    """Tool to run. Meaningless if nothing may run."""
     arguments: dict[str, Any]
-    """With what."""
+    """Arguments of the tool."""
     agent_target: str | None = None
-    """Whom it delegates to, where it does."""
+    """Agent to which the call delegates, if it does."""
     reason: str | None = None
-    """In the words of who decided."""
+    """Reason, in the words of the scheduler that decided."""
     refusal: str | None = None
-    """The sentence for the LLM, where nothing may run."""
+    """Sentence for the LLM, if nothing may run."""
     scheduler: str | None = None
-    """Whose verdict decided, if it was one scheduler's."""
+    """Scheduler whose verdict decided, if it was one scheduler's."""
     token: str | None = None
-    """Of `ask` and `pending`: how to go on with it."""
+    """Token that resumes a call after `ask` or `pending`."""
     question: dict[str, Any] | None = None
-    """Of `ask`: `prompt`, `options`, `timeout_s`, for the person."""
+    """Question to the person after `ask`: `prompt`, `options`, `timeout_s`."""
     stop: StopBody | None = None
-    """An operator ends this session's turn: end it."""
+    """Order of an operator to end this session's turn: end it."""
 
 
 class ReportResponse(ResponseBody):
-    """That a report was taken."""
+    """The answer to a report."""
 
     recorded: bool
-    """False: it had been told before."""
+    """False if it was reported before."""
     stop: StopBody | None = None
-    """An operator ends this session's turn: end it."""
+    """Order of an operator to end this session's turn: end it."""
 
 
 class TurnResponse(ResponseBody):
-    """How a session's turn stands."""
+    """State of a session's turn."""
 
     session: str
-    """Its id."""
+    """Id of the session."""
     busy: bool
-    """Whether a turn runs."""
+    """True if a turn runs."""
     stop: StopBody | None = None
-    """An operator ends the turn."""
+    """Order of an operator to end the turn."""
     paused: bool = False
-    """Whether an operator has its next calls wait."""
+    """True if an operator paused the session: its next calls wait."""
 
 
 class ProblemResponse(ResponseBody):
-    """Why there is no answer (RFC 9457)."""
+    """An error (RFC 9457)."""
 
     type: str = Field(default="about:blank")
-    """Always `about:blank`: the status says what kind it is."""
+    """Always `about:blank`: the status tells the kind."""
     title: str
-    """The status, in words."""
+    """Status, in words."""
     status: int
-    """The status."""
+    """Status code of HTTP."""
     detail: str
     """What is wrong, and what to do."""
 
 
 def body_of_ruling(decision: Decision) -> dict[str, Any]:
-    """A decision as it is answered to a caller."""
+    """Return a decision as the answer to a caller."""
     body: dict[str, Any] = {
         "id": decision.id,
         "outcome": decision.outcome,
@@ -121,7 +121,7 @@ def body_of_ruling(decision: Decision) -> dict[str, Any]:
 
 
 def denial_body(tool: str, arguments: dict[str, Any], why: str, reason: str) -> dict[str, Any]:
-    """A denial that no decision stands behind."""
+    """Return a denial that no decision stands behind."""
     return {
         "id": "",
         "outcome": "deny",
@@ -136,7 +136,7 @@ def denial_body(tool: str, arguments: dict[str, Any], why: str, reason: str) -> 
 
 
 def body_of_question(tool: str, arguments: dict[str, Any], token: str, reason: str) -> dict[str, Any]:
-    """A call that is held still."""
+    """Return the answer for a call that is still held."""
     return {
         "id": "",
         "outcome": "pending",

@@ -1,8 +1,8 @@
-"""The sockets of a sidecar, and uvicorn on them: what comes slowly, too large or too often ends here.
+"""The sockets of a sidecar, and uvicorn on them: requests that are too slow, too large or too many end here.
 
-uvicorn waits for ever for a head that does not come. Here a connection has `HEAD_S` seconds for the head
-of its first request, `IDLE_S` between two, and `MAX_HEAD` bytes for each head; where there are too many
-connections, those that ask nothing make room, the longest idle first.
+uvicorn waits for ever for a head that does not come. Here a connection has `HEAD_S` seconds for the head of
+its first request, `IDLE_S` between two, and `MAX_HEAD` bytes for each head. If there are too many
+connections, idle ones make room, the longest idle first.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ IDLE_S: Final = 75.0
 MAX_HEAD: Final = 32 * 1024
 MAX_CONNECTIONS: Final = 2048
 SPARE_FILES: Final = 128
-"""Of the files that this process may open, those kept for the bus and logs."""
+"""Number of file descriptors of this process that are kept for the bus and logs."""
 GRACE_S: Final = 2
-"""Seconds that a connection has to take its answer once all are given."""
+"""Seconds that a connection has to take its answer after the last one was given."""
 SWEEP_S: Final = 0.5
 _UPGRADE: Final = re.compile(rb"\r\nupgrade *:", re.IGNORECASE)
 
@@ -36,11 +36,11 @@ class SidecarConnection(HttpToolsProtocol):
     """One connection."""
 
     waits_since: float = 0.0
-    """Since when it owes us the rest of a head; 0 while it owes nothing."""
+    """Time since which it owes us the rest of a head; 0 while it owes nothing."""
     idle_since: float = 0.0
-    """Since when nothing is asked on it; 0 while something is."""
+    """Time since which nothing is asked on it; 0 while something is."""
     _head: int = 0
-    """Bytes that came since the last part of a request was whole."""
+    """Bytes that came since the last part of a request was complete."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
@@ -51,28 +51,28 @@ class SidecarConnection(HttpToolsProtocol):
             self._refuse(refuse_overload(f"{limit} connections are open already"))
 
     def data_received(self, data: bytes) -> None:
-        """Take some of a request."""
+        """Take a part of a request."""
         if self.idle_since:
             self.waits_since = self.waits_since or self.loop.time()
             data = ignore_upgrade(data)
         self._head += len(data)
         super().data_received(data)
         if self._head > MAX_HEAD:
-            self._refuse(Problem(431, f"the head of a request may have {MAX_HEAD // 1024} KiB"))
+            self._refuse(Problem(431, f"the head of a request may have at most {MAX_HEAD // 1024} KiB"))
 
     def on_headers_complete(self) -> None:
-        """The head is there."""
+        """Note that the head is complete."""
         self.waits_since = self.idle_since = 0.0
         self._head = 0
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Some of the body is there."""
+        """Take a part of the body."""
         self._head = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is there."""
+        """Note that the request is complete."""
         self._head = 0
         super().on_message_complete()
 
@@ -83,20 +83,20 @@ class SidecarConnection(HttpToolsProtocol):
             self.idle_since = self.loop.time()
 
     def send_400_response(self, msg: str) -> None:
-        """What came is not HTTP."""
-        self._refuse(Problem(400, "this is not an HTTP request; ask with HTTP/1.1"))
+        """Refuse bytes that are not HTTP."""
+        self._refuse(Problem(400, "this is not an HTTP request; use HTTP/1.1"))
 
     def _unsupported_upgrade_warning(self) -> None:
-        self._refuse(Problem(400, "no other protocol is spoken here: ask with HTTP/1.1, without Upgrade"))
+        self._refuse(Problem(400, "this server speaks no other protocol; use HTTP/1.1 without Upgrade"))
 
     def find_overdue(self, now: float) -> Problem | None:
-        """What to tell a connection that is too slow; None while it is not."""
+        """Return the problem of a connection that is too slow; None while it is not."""
         if self.waits_since and now - self.waits_since > HEAD_S:
-            return Problem(408, f"the head of a request did not come within {HEAD_S:g} s")
+            return Problem(408, f"the head of the request did not arrive within {HEAD_S:g} s")
         return None
 
     def end(self, problem: Problem) -> None:
-        """Tell why, and close."""
+        """Tell the reason, and close."""
         self._refuse(problem)
 
     def _refuse(self, problem: Problem) -> None:
@@ -113,7 +113,7 @@ class SidecarConnection(HttpToolsProtocol):
         self.transport.close()
 
     def _make_room(self) -> bool:
-        """Close the connection that is idle for longest; False where all are at work."""
+        """Close the connection that is idle for longest. Return False if none is idle."""
         others = [one for one in self.connections if isinstance(one, SidecarConnection) and one is not self]
         idle = [one for one in others if one.idle_since and not one.transport.is_closing()]
         if not idle:
@@ -123,7 +123,7 @@ class SidecarConnection(HttpToolsProtocol):
 
 
 def ignore_upgrade(data: bytes) -> bytes:
-    """The begin of a request, without its wish for another protocol: some libraries have it in each first.
+    """Return the beginning of a request without its Upgrade header, which some libraries send first.
 
     The parser would take what follows the head for that protocol.
     """
@@ -134,16 +134,16 @@ def ignore_upgrade(data: bytes) -> bytes:
 
 
 def find_max_connections() -> int:
-    """So many connections may be open: fewer where this process may open few files."""
+    """Return how many connections may be open: fewer if this process may open few files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return min(MAX_CONNECTIONS, max(8, soft - SPARE_FILES)) if soft > 0 else MAX_CONNECTIONS
 
 
 class SidecarServer(HttpServer):
-    """Ends connections that are too slow."""
+    """A server that ends connections that are too slow."""
 
     async def sweep(self) -> None:
-        """Now and then end connections that are too slow; until cancelled."""
+        """End connections that are too slow, now and then, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(SWEEP_S)
@@ -154,7 +154,7 @@ class SidecarServer(HttpServer):
 
 
 def make_server(app: Any, tls: TlsFiles | None) -> SidecarServer:
-    """A server for an application; its callers need certificates where `tls` names who signs them."""
+    """Make a server for an application; its callers need certificates if `tls` names their CA."""
     return SidecarServer(
         make_config(
             app,
@@ -177,7 +177,7 @@ async def serve(
     end: Callable[[], Any],
     over: Callable[[], Any],
 ) -> None:
-    """Serve until cancelled, or `over` returns; then `end` answers what is open, and the sockets close.
+    """Serve until cancelled, or until `over` returns; then `end` answers what is open, and the sockets close.
 
     Both are coroutine functions.
     """
@@ -191,12 +191,12 @@ async def serve(
             await asyncio.wait([serving, leaving], return_when=asyncio.FIRST_COMPLETED)
         finally:
             leaving.cancel()
-    except asyncio.CancelledError:  # being cancelled is how it is told to finish
+    except asyncio.CancelledError:  # cancellation is the signal to finish
         pass
     finally:
         sweeping.cancel()
     if serving is not None and serving.done():
-        serving.result()  # it ended by itself: why is told
+        serving.result()  # it ended by itself: raise the reason
     await end()
     if serving is not None:
         await server.end(serving, 1.5 * GRACE_S)

@@ -1,11 +1,11 @@
-"""What a sidecar does with a request: asks the gate, keeps what waits for a report, writes the facts.
+"""Handles a sidecar's requests: asks the gate, keeps calls that wait for a report, writes the facts.
 
     decide ─▶ gate.decide, as long as the caller waits ─▶ ruling ─▶ report: tool:post, :error, :unused
                     │ held, and the caller can wait               └▶ nobody reports: the ledger's orphan
                     ▼
                  pending ─▶ wait ─▶ ruling
 
-HTTP is `app`'s affair. Nothing here raises for what a caller did but `Problem`.
+`app` handles HTTP. No method raises anything but `Problem` for what a caller did.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ from toolgate_orchestrator.decision.round.decision_state import HeldCall
 
 SWEEP_S: Final = 1.0
 MAX_WAITING: Final = 1024
-"""Requests of one caller that are answered at once: half of what the edge takes, so that others come in."""
+"""Requests of one caller that are answered at once: half of all, so that others get in."""
 Body = Mapping[str, Any]
 _WORDS: Final = {"late": TOO_LATE, "ending": ENDING, "stopped": STOPPED}
 _WHY: Final = {"late": "expired", "ending": "gate_failed", "stopped": "cancelled"}
@@ -62,10 +62,10 @@ _log = get_logger("toolgate.serve")
 
 
 class SidecarService:
-    """The gate of a sidecar, for all that call it."""
+    """The gate of a sidecar, for all its callers."""
 
     def __init__(self, gate: Gate, clock: Callable[[], float] = time.monotonic) -> None:
-        """`gate` is started, and ended by who gives it."""
+        """`gate` must be started; its owner ends it."""
         self._gate, self._clock = gate, clock
         self.calls = OpenCalls()
         self.turns = OpenTurns(gate.enter, clock, self._end_unheard)
@@ -78,24 +78,24 @@ class SidecarService:
 
     @property
     def is_ready(self) -> bool:
-        """Whether calls are ruled on as they should be: the bus is there, and it does not end."""
+        """True if calls are ruled on as they should be: the bus is there, and the sidecar is not ending."""
         return not self.is_ending and self._gate.is_connected
 
     @property
     def is_idle(self) -> bool:
-        """Whether no turn runs here, and no call is held."""
+        """True if no turn runs here, and no call is held."""
         return not len(self.turns) and not len(self._pending)
 
     # ------------------------------------------------------------------ decisions
 
     async def decide(self, asked: DecideRequest, gone: Gone, *, may_request: bool = False) -> Body:
-        """The ruling on one call. Raises Abandonment (gone) where nobody is there to be told.
+        """Return the ruling on one call. Raises Abandonment (gone) if the caller has gone.
 
         `may_request`: by the name `llm:request` the caller means a request to an LLM, and no tool.
         """
         caller = tree_of(asked)
         if self._waiting[caller] >= MAX_WAITING:
-            raise refuse_overload(f"{MAX_WAITING} requests of this caller are being answered already")
+            raise refuse_overload(f"the sidecar is answering {MAX_WAITING} requests of this caller already")
         self._waiting[caller] += 1
         try:
             return await self._decide(asked, gone, may_request=may_request)
@@ -131,13 +131,13 @@ class SidecarService:
         return self._answer(asked, call, decision, turn)
 
     async def wait(self, asked: WaitRequest, gone: Gone) -> Body:
-        """Wait on for a call that was pending."""
+        """Wait again for a call that was pending."""
         held = self._pending.take(asked.token)
         turn = self.turns.get(held.asked.session)
         try:
             decision = await self._wait(asyncio.shield(held.task), gone, asked.timeout_ms, turn)
         except Abandonment as abandoned:
-            if abandoned.why in ("late", "gone"):  # who lost its connection may come back
+            if abandoned.why in ("late", "gone"):  # a caller that lost its connection may come back
                 aside = self._set_aside(held, asked.token)
                 if abandoned.why == "gone":
                     raise
@@ -197,13 +197,13 @@ class SidecarService:
         )
 
     def find_order(self, asked: PlaceBody) -> dict[str, Any] | None:
-        """Return how an operator wants this session to end, as callers are told; None where it may go on."""
+        """Return an operator's order to end this session, in the form for callers; None if there is none."""
         root = self._gate.find_root(asked.session, asked.parent, asked.root_session)
         stop = self._gate.find_stop(asked.session, root, asked.parent)
         return None if stop is None else {"now": stop.now, "by": stop.by}
 
     def _tools_of(self, asked: DecideRequest) -> Any:
-        """Names or schemas of the tools."""
+        """Return the names or schemas of the tools."""
         if isinstance(asked.tools, dict):
             return {name: schema or {} for name, schema in asked.tools.items()}
         return UnnamedTools((asked.tool,)) if asked.tools is None else asked.tools
@@ -242,7 +242,7 @@ class SidecarService:
         return body_of_question(call.asked.tool, call.asked.arguments, token, words)
 
     def release(self, body: Body) -> None:
-        """A ruling could not be told to its caller, who has gone: nothing runs."""
+        """Release a call whose caller has gone before it learned of the ruling: nothing runs."""
         try:
             call = self.calls.close(body.get("id", ""), "release")
         except (UnknownCall, OtherReport):
@@ -266,7 +266,7 @@ class SidecarService:
             return turn_body(session, None)
         turn = self.turns.get(session)
         if turn is not None and turn.stop is None:
-            turn.changed.clear()  # a stop that was lifted had set it
+            turn.changed.clear()  # a stop that was lifted may have set it
             patience = Patience(gone, asked.timeout_ms / 1000)
             self._open.add(patience)
             try:
@@ -288,32 +288,32 @@ class SidecarService:
     # ------------------------------------------------------------------ life
 
     async def sweep(self) -> None:
-        """Now and then end what nobody waits for any longer; until cancelled."""
+        """End what nobody waits for any longer, now and then, until cancelled."""
         while True:
             await asyncio.sleep(SWEEP_S)
             try:
                 self.sweep_once(self._clock())
-            except Exception as error:  # noqa: BLE001 - a fault of ours must not end this for good
+            except Exception as error:  # noqa: BLE001 - a fault of ours must not end the sweeping
                 _log.error("what is over could not be ended", error=where(error))
 
     def sweep_once(self, now: float) -> None:
-        """End turns whose lease is over, and calls that nobody came back for."""
+        """End turns whose lease is over, and calls whose callers did not come back."""
         for session in self.turns.find_overdue(now):
             self._end_unheard(session)
         self._pending.sweep(now)
 
     def _end_unheard(self, session: str) -> None:
-        """End a turn of which nothing more is heard, or that makes room for another."""
+        """End a turn of a silent session, or one that makes room for another."""
         turn = self.turns.end(session)
         if turn is not None:
             self._tell_end(turn, "incomplete", 0)
 
     def _drop(self, call: Call, decision: Decision) -> None:
-        """Nobody came back for a call that was let through."""
+        """Release a call that was let through, as its caller did not come back."""
         self._session(None).give_back(call, decision)
 
     async def end(self, grace_s: float) -> None:
-        """Take nothing new; let what is open be answered for so long, then deny it."""
+        """Take nothing new; let open requests be answered for `grace_s` seconds, then deny them."""
         self.is_ending = True
         if self._open:
             with contextlib.suppress(TimeoutError):
@@ -326,7 +326,7 @@ class SidecarService:
 
 
 def abilities_of(asked: DecideRequest) -> frozenset[Ability]:
-    """What the gate is told that a caller can do: who names no tools has no other to run."""
+    """Return the abilities of a caller for the gate: without tools it can run no other one."""
     return _abilities_of(asked.can, has_tools=asked.tools is not None)
 
 

@@ -1,6 +1,6 @@
-"""The turns of agents elsewhere: shown in `toolgate agents`, stopped from there, over when nothing is heard.
+"""The turns of sessions at a sidecar: `toolgate agents` shows them and stops them.
 
-A turn lives by its lease: whatever its session asks or reports renews it. Times are seconds of a monotonic
+A turn lasts for its lease: each request or report of its session renews it. Times are seconds of a monotonic
 clock.
 """
 
@@ -18,9 +18,9 @@ from toolgate_orchestrator.decision.link.live_session import LiveSession
 
 MAX_TURNS: Final = MAX_AGENTS_COUNT
 MAX_EACH: Final = MAX_TURNS // 4
-"""Of one root session, once half of all are taken."""
+"""Limit for one root session, once half of all turns are taken."""
 Enter = Callable[[LiveSession], Callable[[], None]]
-"""Lets operators see a session; gives what ends that (`Gate.enter`)."""
+"""Shows a session to operators; returns the function that ends that (`Gate.enter`)."""
 
 
 class OpenTurn:
@@ -37,7 +37,7 @@ class OpenTurn:
         self.changed = asyncio.Event()
         """Set once an operator stops it, or it ends."""
         self.on_stop: set[Callable[[str], None]] = set()
-        """Ends what is being decided for it."""
+        """Functions that end what is being decided for it."""
         self.presence = LiveSession(who, self._on_stop, None, clock)
         self._ends = ExitStack()
         self._ends.callback(enter(self.presence))
@@ -45,7 +45,7 @@ class OpenTurn:
 
     @property
     def stop(self) -> dict[str, Any] | None:
-        """How an operator wants it to end; None while it may go on."""
+        """Order of an operator to end it; None while it may go on."""
         return self.presence.order
 
     def _on_stop(self, _now: bool) -> None:
@@ -54,7 +54,7 @@ class OpenTurn:
             end("stopped")
 
     def end(self) -> None:
-        """Show it no longer."""
+        """Stop showing it to operators."""
         self.changed.set()
         self._ends.close()
 
@@ -71,16 +71,16 @@ class OpenTurns:
         return len(self._turns)
 
     def get(self, session: str) -> OpenTurn | None:
-        """The running turn of a session, whose lease this renews."""
+        """Return the running turn of a session, and renew its lease."""
         turn = self._turns.get(session) if session else None
         if turn is not None:
             turn.last_heard = self._clock()
         return turn
 
     def begin(self, asked: TurnRequest, agent: str) -> OpenTurn:
-        """Begin a turn; one that runs goes on. Raises Problem where one root has too many.
+        """Begin a turn, or go on with the running one. Raises Problem if one root has too many.
 
-        Where all are taken the quietest turn, of the root with the most of them, makes room.
+        If all are taken, the quietest turn of the root with the most of them makes room.
         """
         turn = self.get(asked.session)
         if turn is not None:
@@ -91,7 +91,7 @@ class OpenTurns:
         own = (one.who.root == root for one in self._turns.values())
         if len(self._turns) >= MAX_TURNS // 2 and sum(own) >= MAX_EACH:  # nobody may fill it alone
             words = (
-                f"{MAX_EACH} turns of one root session run at once through this sidecar; end some (do: end)"
+                f"{MAX_EACH} turns of one root session run through this sidecar already; end some (do: end)"
             )
             raise Problem(429, words, {"retry-after": "5"})
         if len(self._turns) >= MAX_TURNS:
@@ -106,7 +106,7 @@ class OpenTurns:
         return min(found, key=lambda session: found[session].last_heard)
 
     def find_request(self, *sessions: str | None) -> str:
-        """What the user asked for, by the first of these sessions whose turn says so: give the root first."""
+        """Return the user's request in the first of these sessions whose turn has one; root first."""
         if self._turns:
             for session in sessions:
                 turn = self._turns.get(session) if session else None
@@ -115,24 +115,24 @@ class OpenTurns:
         return ""
 
     def end(self, session: str) -> OpenTurn | None:
-        """End a turn; None where none ran."""
+        """End a turn and return it; None if none ran."""
         turn = self._turns.pop(session, None)
         if turn is not None:
             turn.end()
         return turn
 
     def find_overdue(self, now: float) -> list[str]:
-        """Sessions of which nothing was heard for longer than their lease."""
+        """Return the sessions that were silent for longer than their lease."""
         return [name for name, turn in self._turns.items() if now - turn.last_heard > turn.lease]
 
     def close(self) -> None:
-        """End all."""
+        """End all turns."""
         for session in tuple(self._turns):
             self.end(session)
 
 
 def turn_body(session: str, turn: OpenTurn | None) -> Mapping[str, Any]:
-    """How a session's turn stands, as it is answered."""
+    """Return the state of a session's turn as an answer."""
     if turn is None:
         return {"session": session, "busy": False, "stop": None, "paused": False}
     return {

@@ -1,22 +1,21 @@
 -- The ledger's rules, which the server runs atomically (see `ledger.py` for the rules themselves).
 --
--- Lua has no way back after its first write, so everything is read, and thereby checked for its type, and
--- every sum is computed within its bounds, before anything is written; the two lists, which are not read,
--- are written first. `reserve` and `charge` are refused by a server that is out of memory; what gives money
--- back or settles is not.
+-- Lua cannot undo a write. So everything is read, and thereby checked for its type, and every sum is computed within
+-- its bounds, before the first write; only the two lists, which are not read, are written first. A server that is out
+-- of memory refuses `reserve` and `charge`, but not the operations that give money back or settle.
 --
 -- Keys of one namespace, all in one slot (`p` is their prefix):
 --     p:r:<decision>         hash: state, phase, status, name, amount, short, left, owner, since, exec,
 --                            n, k1…kn (account keys); a tombstone has no phase
---     p:u:<event>            what was charged
+--     p:u:<event>            an event that was charged
 --     p:a:<key>:<window>     hash: limit, spent, reserved, overruns, orphans
 --     p:open                 sorted set of decisions that hold money, by server time (ms)
 --     p:accounts             set of account keys with their windows
---     p:journal              stream: each change of what was spent, written with it; the newest 100,000
---     p:astray               hash: how often money was told of that was not reserved, by outcome
---     p:epoch                hash: which ledger this is, and how much each writer has changed (`epoch.py`)
--- The last argument is who writes (nobody: it is not counted), or `@` and an epoch: what a ledger has forgotten is
--- taken again, without being counted, by that one alone.
+--     p:journal              stream: each change of money spent, written with it; the newest 100,000
+--     p:astray               hash: number of costs reported without a reservation, by outcome
+--     p:epoch                hash: identity of the ledger, and number of changes of each writer (`epoch.py`)
+-- The last argument is the writer (empty: the change is not counted), or `@` and an epoch: a forgotten change is made
+-- again without being counted, in the ledger of that epoch alone.
 local p, op, id = KEYS[1], ARGV[1], ARGV[2]
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -44,7 +43,7 @@ local function places(r)
   return found
 end
 
--- What is to be written to accounts: `add` reads and computes, `commit` writes.
+-- Changes to write to accounts: `add` reads and computes, `commit` writes.
 local have, changes, moved = {}, {}, {}
 local function account(key)
   if have[key] == nil then have[key] = fields(p .. ':a:' .. key) end
@@ -61,8 +60,8 @@ local function add(where, name, amount)
     end
   end
 end
--- One more change of who writes, and its number. Who is told that something is done already counts it as well: it
--- relies on that, and may be who did it, and never heard of it.
+-- Count one more change of the writer, and return its number. A writer that learns that a change was made before counts
+-- it as well: it relies on the change, and may have made it without hearing of it.
 local function count()
   local found = writer ~= '' and redis.pcall('HINCRBY', ekey, 'w:' .. writer, 1)
   return type(found) == 'number' and whole(found) or ''
@@ -72,13 +71,13 @@ local function commit()
   if #changes > 0 then counted = count() end
 end
 
--- An entry of the journal, after all else is written. Where it cannot be (an older user's rights, a key of another
--- type), the books are right all the same, and a report tells by how much the journal differs from them.
+-- Write an entry of the journal, after everything else. If it cannot be written (an older user's rights, a key of
+-- another type), the books are right nevertheless, and a report tells by how much the journal differs from them.
 local function write_entry(entry)
   redis.pcall('XADD', p .. ':journal', 'MAXLEN', '~', 100000, '*', 'entry', cmsgpack.pack(entry))
 end
--- One entry for the accounts that have changed by the same, which mostly are all of them; where one of them could
--- not, as it was set to zero, what differs is a `part`: the change is told once.
+-- Write one entry for the accounts that changed by the same amount, mostly all of them. If an account changed by another
+-- amount, as it was set to zero, the difference is a `part`: the change is reported once.
 local function journal(kind, reserved, where, name, by)
   local places, amounts = {}, {}
   for _, key in ipairs(where) do
@@ -133,9 +132,9 @@ local function keys_of(list)
   return found
 end
 
--- A decision belongs to who asked about it; what has no owner, and who has no name, are older.
+-- A decision belongs to the one that asked about it. Without an owner or a name, it is of an older release.
 local function is_foreign(r, by) return by ~= '' and (r.owner or '') ~= '' and r.owner ~= by end
--- Somebody else's tombstone binds nobody.
+-- Another owner's tombstone does not count.
 local function known(by)
   local r = fields(rkey)
   if r.phase == nil and is_foreign(r, by) then return {} end

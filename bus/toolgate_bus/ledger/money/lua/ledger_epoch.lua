@@ -1,14 +1,14 @@
 
--- `begin`, `lose`, `find`, `lacks`, `declare`, `decide`, `ended` and `rebuild`: which ledger this is, that it was lost, and
--- what ends that
+-- `begin`, `lose`, `find`, `lacks`, `declare`, `decide`, `ended` and `rebuild`: the identity of the ledger, its loss, and
+-- the end of a loss
 if op == 'begin' then
-  -- an epoch for a ledger that has none
+  -- arguments: an epoch for a ledger that has none
   if not redis.call('HGET', ekey, 'id') then redis.call('HSET', ekey, 'id', id, 'since', whole(now)) end
   return {redis.call('HGET', ekey, 'id'), redis.call('HGET', ekey, 'decided') or '0'}
 end
 
 if op == 'lose' then
-  -- the epoch that is remembered; why, one for a ledger that has none, what that one had replaced…, who writes
+  -- arguments: the remembered epoch; the reason, an epoch for a ledger that has none, the epochs it replaced…, the writer
   local epoch = redis.call('HMGET', ekey, 'id', 'lost', 'was:' .. id)
   if ARGV[3] ~= 'behind' and (epoch[1] == id or epoch[3]) then return 0 end
   if not epoch[1] then redis.call('HSET', ekey, 'id', ARGV[4], 'since', whole(now)) end
@@ -21,15 +21,15 @@ if op == 'lose' then
 end
 
 if op == 'find' then
-  -- what was missing is there again, by who had missed it
+  -- argument: the writer that had missed changes, which are there again
   local epoch = redis.call('HMGET', ekey, 'lost', 'lost_by')
   if epoch[1] == 'behind' and epoch[2] == writer then redis.call('HDEL', ekey, 'lost', 'lost_at', 'lost_by') end
   return 1
 end
 
 if op == 'lacks' then
-  -- nothing; then of each change what it was, of what, by whom, in which phase. Gives the places, from 0, of those that
-  -- would change anything if they were made again, as the other scripts would find: what cannot be read is one of them
+  -- arguments: nothing; then for each change its kind, decision or event, owner and phase. Returns the places, from 0, of
+  -- changes that would have an effect if made again, by the other scripts' rules; one that cannot be read is among them
   local found = {}
   for i = 3, #ARGV - 1, 4 do
     local kind, one, by, has = ARGV[i], ARGV[i + 1], ARGV[i + 2], false
@@ -42,7 +42,7 @@ if op == 'lacks' then
         local over = state ~= 'reserved' and state ~= 'denied'
         if kind == 'restore' then has = over or foreign or number(ARGV[i + 3]) <= number(phase)
         elseif phase and not foreign then
-          -- of what was reserved, and would be reserved again first
+          -- of a reservation that would be made again first
           has = kind == 'settle' and state == 'settled' or kind == 'orphan' and over
             or kind == 'release' and (state == 'settled' or state == 'released')
         end
@@ -54,8 +54,8 @@ if op == 'lacks' then
 end
 
 if op == 'declare' then
-  -- the epoch that is remembered; how many changes this writer has made, now that they were made again (none: more of
-  -- them come); what stands behind those before these, and behind these. Who has no such mark lacks those before.
+  -- arguments: the remembered epoch; the number of changes of this writer, now that they were made again (empty: more of
+  -- them follow); the mark before these changes, and the mark after them. A writer without the mark lacks earlier ones.
   local mark = 'a:' .. writer
   if (redis.call('HGET', ekey, 'id') or '') ~= id then return '0' end
   if ARGV[4] ~= '' and redis.call('HGET', ekey, mark) ~= ARGV[4] then return '0' end
@@ -82,13 +82,13 @@ local function decide(kind, by, reason, amount)
 end
 
 if op == 'decide' then
-  -- who; what was decided, why, how much was added
+  -- arguments: who decided; the decision, the reason, the amount added
   if not redis.call('HGET', ekey, 'lost') and ARGV[3] == 'accept-loss' then return 0 end
   return decide(ARGV[3], id, ARGV[4], number(ARGV[5]))
 end
 
 if op == 'ended' then
-  -- how long that is remembered (ms); of decisions and events, whose facts may be told again, what became of each
+  -- arguments: how long an end is remembered (ms); the end of each decision or event, whose facts may come again
   local closed = {}
   for i = 3, #ARGV - 1, 2 do
     local one, ending = ARGV[i], ARGV[i + 1]
@@ -123,7 +123,7 @@ if op == 'ended' then
 end
 
 if op == 'rebuild' then
-  -- the journal's newest entry as it was read; then of each account: its key, what is added, how long it is kept (ms)
+  -- arguments: the journal's newest entry as read; then for each account: key, amount added, how long it is kept (ms)
   local newest = redis.call('XREVRANGE', p .. ':journal', '+', '-', 'COUNT', 1)
   if (newest[1] and newest[1][1] or '0-0') ~= id then return 0 end
   local list = {}

@@ -1,12 +1,12 @@
 
 -- `executing`, `renew`, `release`, `orphan`, `settle` and `claim`
--- decision, tombstone_ms, keep_ms, who tells it (or nobody), then the operation's own, who writes
+-- arguments: decision, tombstone_ms, keep_ms, the one that reports (or empty), then the operation's own, the writer
 local by = ARGV[5]
 local r = known(by)
 local where = places(r)
 local amount = number(r.amount)
--- What was reserved, for who keeps this change: should a failover forget both, that is reserved again first, by
--- whomever it was.
+-- The reservation, for the memory of this change: if a failover forgets both, the reservation is made again first,
+-- whoever made it.
 local function reserved()
   if counted == '' or r.phase == nil or #where == 0 then return '' end
   local found = {r.phase, r.name or '', r.amount or '0', r.owner or ''}
@@ -29,7 +29,7 @@ local function stray(outcome)
 end
 
 if op == 'claim' then
-  -- from its owner, to ARGV[6]
+  -- from its owner to ARGV[6]
   if r.state == nil or ((r.owner or '') ~= by and r.owner ~= ARGV[6]) then return 0 end
   redis.call('HSET', rkey, 'owner', ARGV[6])
   return 1
@@ -76,7 +76,7 @@ if op == 'orphan' then
   return {1, counted, reserved()}
 end
 
--- settle: actual (-1: as reserved), and where nothing is: amount (-1: is not counted), accounts that pay
+-- settle: actual cost (-1: as reserved); without a reservation: amount (-1: not counted), and accounts that pay
 if r.state == 'settled' then
   counted = count()
   return {'duplicate', '0', '0', counted, reserved()}

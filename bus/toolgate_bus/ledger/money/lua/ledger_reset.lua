@@ -1,5 +1,5 @@
 
--- `reset`: the key of an account, in all its windows; who wants it, who writes
+-- `reset`: the key of an account, in all its windows; arguments: who wants it, the writer
 local own, many = id .. ':', 0
 local before = {}
 for _, place in ipairs(redis.call('SMEMBERS', p .. ':accounts')) do

@@ -1,6 +1,6 @@
 
--- `reserve`, `preview` (what it would answer; nothing is written), `restore` (what was reserved already, whatever
--- the limits say now) and `charge`
+-- `reserve`, `preview` (only computes the answer), `restore` (an earlier reservation, whatever the limits say now) and
+-- `charge`
 if op == 'charge' then
   rkey = p .. ':u:' .. id
   local amount, list = number(ARGV[3]), accounts(5)
@@ -15,14 +15,14 @@ if op == 'charge' then
   return {1, counted}
 end
 
--- reserve: decision, phase, owner, memo_ms, accounts…, then offers: name, amount, what is needed, …, then how many
--- decisions of a person are known, the epoch that is remembered (`*`: any will do), one for a ledger that has none, how many
--- changes this writer knows of, the writer
+-- reserve: decision, phase, owner, memo_ms, accounts…, then offers: name, amount, amount needed, …, then the number of
+-- known decisions of a person, the remembered epoch (`*`: any), an epoch for a ledger that has none, the number of
+-- changes that this writer knows of, the writer
 local remembered, told, decided = ARGV[#ARGV - 3], '', '0'
 if op ~= 'restore' and remembered ~= '*' then
   local epoch = redis.call('HMGET', ekey, 'id', 'lost', 'w:' .. writer, 'decided')
   local trouble = epoch[2] and 'lost' or remembered ~= '' and epoch[1] ~= remembered and 'another'
-    -- Who has not heard that a person decided would take what is reserved now for what was before.
+    -- A writer that does not know of a person's decision would take new reservations for old ones.
     or remembered ~= '' and number(epoch[4]) > number(ARGV[#ARGV - 4]) and 'another'
     or number(epoch[3]) < number(ARGV[#ARGV - 1]) and 'behind'
   if trouble then return {trouble, '', '0', '', '0', '', '', '0'} end

@@ -1,4 +1,4 @@
--- What is asked for.
+-- Operations of requests, limits and owners.
 -- ask: id, owner, tenant, weight, level, ageing, wait, about, then for each need: pool, limit, alone
 if op == 'ask' then
   local id, first = ARGV[5], 13
@@ -33,20 +33,19 @@ if op == 'ask' then
   return look(id)
 end
 if op == 'look' then return look(ARGV[5]) end
--- given: gives [id, fence] of all that have slots
+-- given: returns [id, fence] of all requests that have slots
 if op == 'given' then
   local all = {}
   for i, id in ipairs(redis.call('ZRANGE', p .. ':held', 0, -1)) do all[i] = {id, request(id).fence} end
   return all
 end
--- end (of what was asked for), withdraw (also before it is): ids…; gives [id, fence] of each to whom
--- something was given
+-- end (of a known request), withdraw (even before it asks): ids…; returns [id, fence] of each request that got its slots
 if op == 'end' or op == 'withdraw' then
   local touched, seen = {}, {}
   for i = 5, #ARGV do finish(ARGV[i], touched, seen, op == 'withdraw') end
   return serve(touched, {})
 end
--- limit: pool, most (empty: as configured); of a pool with keys it is of each of them
+-- limit: pool, limit (empty: as configured); for a pool with keys, the limit of each key
 if op == 'limit' then
   set(ARGV[5], 'ruled', tonumber(ARGV[6]) or '')
   pool(ARGV[5]).ruled = tonumber(ARGV[6])
@@ -59,7 +58,7 @@ if op == 'limit' then
   for _, name in ipairs(keys) do names[#names + 1] = name end
   return serve(names, {})
 end
--- renew, lapse: owners that live
+-- renew, lapse: living owners
 local living = {}
 for i = 5, #ARGV do
   living[ARGV[i]] = true
@@ -73,7 +72,7 @@ if op == 'renew' then
   end
   return {}
 end
--- lapse gives [[id, fence] of each to whom something was given, [id, why, pools…] of each whose wait was over]
+-- lapse returns [[id, fence] of each request that got its slots, [id, why, pools…] of each whose wait was over]
 local touched, seen, gone, expired = {}, {}, {}, {}
 local late = redis.call('ZRANGE', p .. ':waiting', '-inf', text(now), 'BYSCORE')
 for i, id in ipairs(late) do

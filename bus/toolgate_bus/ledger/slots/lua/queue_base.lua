@@ -2,28 +2,28 @@
 --
 -- Keys of one namespace, all in one slot (`p` is their prefix):
 --     p:r:<request>            hash: state (waiting, given), owner, tenant, weight, level, ageing, number,
---                              since, about, why, fence, at, n, and for each need i: pi, ai (alone), and once given ui (seconds
---                              put down for it); of one that was moved before another: line, seat, aged, order; or state: over
+--                              since, about, why, fence, at, n, and for each need i: pi, ai (alone), and with slots ui (seconds
+--                              charged for it); if it was moved before another: line, seat, aged, order; or state: over
 --     p:p:<pool>               hash: limit, ruled, alone, average; adapted, … of `queue_caps.lua`
 --     p:h:<pool>               set of requests that have a slot
 --     p:c:<pool>               set of levels that have a virtual time
---     p:e:<pool>:<level>       hash: now: virtual time; t<tenant>, that waits for nothing: where its work ends
---     p:v:<pool>               set of levels at which somebody waits
+--     p:e:<pool>:<level>       hash: now: virtual time; t<tenant> of a tenant that does not wait: end of its work
+--     p:v:<pool>               set of levels at which requests wait
 --     p:t:<pool>:<level>       sorted set of tenants that wait, by tag: <number of its oldest>:<tenant>
 --     p:q:<level>:<length of pool>:<pool>:<tenant>
---                              sorted set of what stands in a tenant's line, by seat: its number of arrival, unless it was moved
---     p:a:<pool>:<level>       sorted set of who waits, by time: <number>:<request>
+--                              sorted set of a tenant's line, by seat: the number of arrival, unless the request was moved
+--     p:a:<pool>:<level>       sorted set of waiting requests, by time: <number>:<request>
 --     p:held                   sorted set of requests that have slots, by the end of their lease
 --     p:waiting                sorted set of requests that wait, by the end of their wait
---     p:owners                 sorted set of owners, by when they were last known to live
---     p:w:<owner>, p:g:<owner> sets of what waits, what has slots
+--     p:owners                 sorted set of owners, by the time they were last known to be alive
+--     p:w:<owner>, p:g:<owner> sets of requests that wait, or have slots
 --     p:pools                  set of pools
 --     p:count                  hash: fence, arrivals
---     p:sums                   hash: what became of requests, by pool as it is configured (`queue_sums.py`):
---                              <what>:<part>:<pool>[:<tenant>] -> how many, or microseconds
+--     p:sums                   hash: ends of requests, by configured pool (`queue_sums.py`):
+--                              <what>:<part>:<pool>[:<tenant>] -> number, or microseconds
 --     p:whose:<pool>           set of tenants that have sums of their own
--- KEYS[1]: prefix. ARGV: op, seconds of a lease, now (empty: the server's clock), milliseconds for which an end
--- is remembered, then what the op needs.
+-- KEYS[1]: prefix. ARGV: operation, seconds of a lease, now (empty: the server's clock), milliseconds for which an end
+-- is remembered, then the operation's own.
 local p, op, lease, keep = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[4])
 local now = tonumber(ARGV[3])
 if now == nil then
@@ -56,7 +56,7 @@ local function request(id)
   end
   return requests[id]
 end
--- The pool of a key's pool: browser of browser/example.org.
+-- The configured pool of a key's pool: browser for browser/example.org.
 local function as_configured(name) return string.match(name, '^[^/]*') end
 local pools = {}
 local function pool(name)
@@ -88,6 +88,6 @@ local function has_room(need)
   if one.alone ~= '' or one.has >= most(need.pool) then return false end
   return not (need.alone and one.has > 0)
 end
--- An entry that sorts by number of arrival, of a request or a tenant; and what it is of.
+-- An entry that sorts by number of arrival, for a request or a tenant; and the name in it.
 local function entry_of(arrival, what) return string.format('%015d:', number(arrival)) .. what end
 local function named_in(entry) return string.sub(entry, 17) end

@@ -1,12 +1,12 @@
--- How far a tool's own errors let pools of `queue.lua` go: set by who reads of them, kept with each pool.
+-- Caps that a tool's own errors set on pools of `queue.lua`: set by the reader of the errors, kept with each pool.
 --
--- Fields of p:p:<pool> (p is the prefix of the queue): adapted, so many at a time now; cap, what
--- `queue_caps.py` knows of it, as text; cut, the highest fence that had been given at the last cut.
+-- Fields of p:p:<pool> (p is the prefix of the queue): adapted, the limit now; cap, the state of `queue_caps.py` as text;
+-- cut, the highest fence that had been given at the last cut.
 --     p:caps                 set of pools that have a cap
--- KEYS[1]: prefix. ARGV: op, then what the op needs.
+-- KEYS[1]: prefix. ARGV: op, then the operation's own.
 local p, op = KEYS[1], ARGV[1]
 
--- stakes: ids…; gives [id, fence, pool, how many have a slot of it, …] of each that has slots
+-- stakes: ids…; returns [id, fence, pool, number of requests with a slot of it, …] of each that has slots
 if op == 'stakes' then
   local found, sizes = {}, {}
   for i = 2, #ARGV do
@@ -25,7 +25,7 @@ if op == 'stakes' then
   end
   return found
 end
--- caps: gives [pool, cap, cut] of each
+-- caps: returns [pool, cap, cut] of each
 if op == 'caps' then
   local found = {}
   for i, name in ipairs(redis.call('SMEMBERS', p .. ':caps')) do
@@ -33,8 +33,8 @@ if op == 'caps' then
   end
   return found
 end
--- set: pool, the cap as it was, as it is now (empty: none), so many at a time, 1 if it is a cut.
--- Gives [cap, cut] as they stand: others than was asked for, where it was not as it was.
+-- set: pool, the cap before, the cap now (empty: none), the limit, 1 if it is a cut.
+-- Returns [cap, cut] as they stand, which are others if the cap was not as given.
 local name, was, cap, most, cuts = unpack(ARGV, 2)
 local key = p .. ':p:' .. name
 local stands, cut = unpack(redis.call('HMGET', key, 'cap', 'cut'))

@@ -1,4 +1,4 @@
--- Giving and taking.
+-- Giving slots and taking them back.
 local function line_up(r, name)
   local clock = clock_of(name, r.level)
   local tag = math.max(virtual_now(clock), end_of(clock, r.line) or 0)
@@ -6,7 +6,7 @@ local function line_up(r, name)
   local tags, place, seat, first = tags_of(name, r.level), place_of(name, r.level, r.line)
   if not place then
     redis.call('HDEL', clock, 't' .. r.line)
-  elseif r.seat < seat or (r.seat == seat and entry < first) then  -- it was moved here, before those
+  elseif r.seat < seat or (r.seat == seat and entry < first) then  -- it was moved before the others
     tag = tonumber(redis.call('ZSCORE', tags, place))
     redis.call('ZREM', tags, place)
     place = nil
@@ -52,7 +52,7 @@ local function give(r)
   redis.call('ZADD', p .. ':held', text(now + lease), r.id)
   redis.call('SADD', p .. ':g:' .. r.owner, r.id)
 end
--- Who is served next in a pool; nil where nobody fits, or somebody who must not be passed does not.
+-- The request to serve next in a pool; nil if none fits, or if one that must not be passed does not fit.
 local function find_next(name)
   local one = pool(name)
   if one.alone ~= '' or one.has >= most(name) then return nil end
@@ -72,7 +72,7 @@ local function find_next(name)
   end
   return nil
 end
--- Who needed several pools stands in nobody's way any more: all of them are looked at again.
+-- Serve these pools. A request for several pools may have blocked others, so all its pools are looked at again.
 local function serve(names, given)
   local todo, i = {}, 1
   for at, name in ipairs(names) do todo[at] = name end
@@ -90,7 +90,7 @@ local function serve(names, given)
   end
   return given
 end
--- It runs no longer, or wants nothing any more; its pools are added to `touched`, each once.
+-- End a request that has ended or is withdrawn; its pools are added to `touched`, each once.
 local function finish(id, touched, seen, ever, why)
   local r = request(id)
   local was = r.state

@@ -1,4 +1,4 @@
--- What an operator asks for. It changes how things stand; whoever keeps the queue serves by it, and tells.
+-- Operations of operators. They change the state; the keeper of the queue then serves by it, and reports.
 local what = ARGV[5]
 if op == 'limit' then
   set(what, 'ruled', tonumber(ARGV[6]) or '')
@@ -29,7 +29,7 @@ if op == 'move' then
   redis.call('HDEL', p .. ':r:' .. what, 'line', 'seat', 'aged', 'order')
   return 1
 end
--- before: id, the id of another; gives what came of it (`Move` of queue_lines.py)
+-- before: id, the id of another; returns the result (`Move` of queue_lines.py)
 local goal, theirs, front, is_shared = request(ARGV[6]), {}, nil, false
 if goal.state ~= 'waiting' or goal.id == what then return 'absent' end
 for _, need in ipairs(goal.needs) do theirs[need.pool] = true end

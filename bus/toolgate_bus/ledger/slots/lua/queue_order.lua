@@ -1,11 +1,11 @@
--- Who is served next: tenants by tag, each with its oldest first; levels by what waiting has lifted them to.
+-- The order of service: tenants by tag, each with its oldest request first; levels as waiting has lifted them.
 local function clock_of(name, level) return p .. ':e:' .. name .. ':' .. level end
 local function tags_of(name, level) return p .. ':t:' .. name .. ':' .. level end
 local function ages_of(name, level) return p .. ':a:' .. name .. ':' .. level end
 local function turn_of(name, level, tenant) return p .. ':q:' .. level .. ':' .. #name .. ':' .. name .. ':' .. tenant end
 local function virtual_now(clock) return number(redis.call('HGET', clock, 'now')) end
 local function end_of(clock, tenant) return tonumber(redis.call('HGET', clock, 't' .. tenant) or '') end
--- How a tenant stands in the line: its entry; nil where it waits for nothing.
+-- The place of a tenant in the line: its entry; nil if it waits for nothing.
 local function place_of(name, level, tenant)
   local oldest = redis.call('ZRANGE', turn_of(name, level, tenant), 0, 0, 'WITHSCORES')
   if oldest[1] == nil then return nil end
@@ -52,7 +52,7 @@ local function lift(line)
   local r = request(named_in(entry))
   return line.level + math.max(0, now - tonumber(r.aged)) / tonumber(r.ageing)
 end
--- Of whom something was taken in this walk: its tag since then, and what it is next with (nil: nothing).
+-- A tenant from which this walk has taken requests: its tag since then, and its next entry (nil: none).
 local function walk_of(line, tenant)
   if line.walks[tenant] == nil then
     local turn = turn_of(line.name, line.text, tenant)
@@ -62,7 +62,7 @@ local function walk_of(line, tenant)
   end
   return line.walks[tenant]
 end
--- The entry of whoever has the smallest tag.
+-- The next entry of the tenant with the smallest tag.
 local function next_of(line)
   local best, smallest
   for _, walk in pairs(line.walks) do
@@ -95,7 +95,7 @@ local function pass(line, entry)
   elseif place_of(line.name, line.text, r.tenant) then payer = walk_of(line, r.tenant) end
   if payer then payer.tag = payer.tag + estimate_of(line.name) / tonumber(r.weight) end
 end
--- An iterator over who waits for a pool, the next first.
+-- An iterator over the requests that wait for a pool, the next one first.
 local function order(name)
   local lines = lines_of(name)
   return function()
@@ -116,7 +116,7 @@ local function order(name)
     return named_in(entry)
   end
 end
--- How many are served before it in its line: as far as one looks, all; beyond, one of each tenant.
+-- The number served before a request in its line: exact up to LOOK tenants; beyond that, one of each tenant.
 local function count_before(line, r)
   local entry, own = entry_of(r.order, r.id), place_of(line.name, line.text, r.line)
   local before = redis.call('ZRANK', turn_of(line.name, line.text, r.line), entry)
@@ -133,7 +133,7 @@ local function count_before(line, r)
       looked = looked + 1
     end
   end
-  -- One of each further tenant: who is next with this is not counted among them.
+  -- One of each further tenant; the request's own tenant is not among them.
   if is_first then return before + redis.call('ZRANK', line.tags, own) - looked end
   return before + redis.call('ZCOUNT', line.tags, '-inf', '(' .. text(tag)) - 1 - looked
 end

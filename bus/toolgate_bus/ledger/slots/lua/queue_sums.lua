@@ -1,4 +1,4 @@
--- What is counted of each pool as it is configured.
+-- Counts of each configured pool.
 local BOUNDS = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
 local MAX_TENANTS, OTHER = 100, 'other'
 local function add(what, part, name, amount)

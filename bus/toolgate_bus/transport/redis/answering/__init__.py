@@ -1,1 +1,1 @@
-"""The schedulers' half: inboxes are read as a group, answers go out."""
+"""The schedulers' side: read inboxes as a consumer group, and write answers."""

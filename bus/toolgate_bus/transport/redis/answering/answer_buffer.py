@@ -1,9 +1,9 @@
-"""The answers of a replica on their way to the server: those that wait, and those not confirmed.
+"""Holds a replica's answers on their way to the server: those that wait, and those not confirmed.
 
-A verdict that the server refused, or may not have, is written again while the question may still be
-waited for. An entry is acknowledged once all verdicts given with it were taken, or are of no use any
-longer: who dies before leaves it to a peer. Acknowledgements travel with the next answers, where they
-cost nothing. Connections are the bus's affair.
+A verdict that the server refused, or may not have, is written again while somebody may wait for it. An entry
+is acknowledged once the server took all verdicts given with it, or nobody needs them any longer: if a replica
+dies before that, a peer takes its entries. Acknowledgements travel with the next answers, where they cost
+nothing. The bus makes the connections.
 """
 
 import asyncio
@@ -18,29 +18,31 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.redis.client.link import ServerError, pack_command
 
+# How long a verdict stream stays after the last answer, in milliseconds.
 IDLE_VERDICTS_MS: Final = 60_000
 KEPT_S: Final = 10.0
-"""No question but a held one is waited for longer, and the last answers to those go another way."""
+"""Seconds that a verdict is written again: nobody waits longer, and the last answers to a held question go
+another way."""
 MAX_ENTRIES: Final = 1024
 MAX_STORED_BYTES: Final = 8 * 1024 * 1024
-"""So many frames, and so many bytes of them, are kept at a time."""
+"""Maximum number of refused frames, and of their bytes, that are kept."""
 FIRST_AGAIN_S: Final = 0.02
 LAST_AGAIN_S: Final = 0.25
 _log = get_logger("toolgate.bus")
 
 Write = Callable[[bytes, Sequence[Any]], bool]
-"""Sends packed commands with their tags; False where there is no connection."""
+"""Sends packed commands with their tags; returns False if there is no connection."""
 
 
 class _Batch:
-    """The verdicts of one turn of the event loop, and the entries to be acknowledged after them."""
+    """Verdicts of one turn of the event loop, and the entries to acknowledge after them."""
 
     __slots__ = ("closed", "entries", "waits")
 
     def __init__(self) -> None:
         self.entries: list[str] = []
         self.waits = 0
-        """Its frames that the server has not taken."""
+        """Number of its frames that the server has not taken."""
         self.closed = False
 
 
@@ -52,7 +54,7 @@ class Verdicts:
     def __init__(self, buffer: "AnswersOut", packed: bytes, items: int, batch: _Batch) -> None:
         self.buffer, self.packed, self.items, self.batch = buffer, packed, items, batch
         self.refused_at: float | None = None
-        """When the server first did not take it (`time.monotonic`)."""
+        """Time at which the server first did not take the frame (`time.monotonic`)."""
 
 
 class Acknowledgement:
@@ -65,7 +67,7 @@ class Acknowledgement:
 
 
 class AnswersOut:
-    """The answers of one scheduler; `write` is that of its process, which has the connections."""
+    """Answers of one scheduler; `write` belongs to its process, which has the connections."""
 
     def __init__(
         self,
@@ -75,14 +77,14 @@ class AnswersOut:
         write: Write,
         acknowledged: Callable[[Iterable[str]], None],
     ) -> None:
-        """`acknowledged` is told of entries that need not be renewed any longer."""
+        """`acknowledged` is called with entries that need not be renewed any longer."""
         self._keys, self._scheduler, self._inbox = keys, scheduler, keys.inbox(scheduler)
         self._group = group
         self._write, self._acknowledged = write, acknowledged
         self.waiting: dict[str, list[bytes]] = {}
-        """Verdicts that are to be written, by orchestrator."""
+        """Verdicts to write, by orchestrator."""
         self.batch = _Batch()
-        """What is answered and acknowledged now: an entry is acknowledged once its answers were taken."""
+        """The current batch: its entries are acknowledged once the server took its answers."""
         self._acks: list[str] = []
         self._kept: deque[Verdicts] = deque()
         self._kept_bytes = 0
@@ -90,28 +92,28 @@ class AnswersOut:
         self._pause = FIRST_AGAIN_S
         self._timer: asyncio.TimerHandle | None = None
         self._talked: set[str] = set()
-        """Orchestrators that were answered since `take_recipients` was last called."""
+        """Orchestrators that got an answer since the last call of `take_recipients`."""
         self._heads: dict[str, tuple[str, ...]] = {}
-        """How the command that answers an orchestrator begins: of those whose streams are told to expire."""
+        """Beginning of the command that answers an orchestrator; kept once its stream was set to expire."""
 
     @property
     def has_recipients(self) -> bool:
-        """Whether anybody was answered since `take_recipients` was last called."""
+        """True if an orchestrator got an answer since the last call of `take_recipients`."""
         return bool(self._talked)
 
     def take_recipients(self) -> set[str]:
-        """The orchestrators that were answered since this was last called."""
+        """Return the orchestrators that got an answer since the last call."""
         talked, self._talked = self._talked, set()
         return talked
 
     def add_recipient(self, orchestrator: str) -> None:
-        """This one is answered, in another way."""
+        """Note an orchestrator that gets an answer in another way."""
         self._talked.add(orchestrator)
 
     # ------------------------------------------------------------------ writing
 
     def answers(self, tags: list[Any]) -> list[bytes]:
-        """The commands that write all answers that wait; their tags are added to `tags`."""
+        """Return the commands that write all waiting answers; add their tags to `tags`."""
         out: list[bytes] = []
         if not self.waiting:
             return out
@@ -125,7 +127,7 @@ class AnswersOut:
                 out.append(packed)
                 tags.append(Verdicts(self, packed, len(part), batch))
                 batch.waits += 1
-            if known is None:  # who is killed lets no new stream expire later
+            if known is None:  # a replica that is killed later leaves no new stream without an expiry
                 out.append(pack_command(("PEXPIRE", head[1], IDLE_VERDICTS_MS)))
                 tags.append(None)
         self.waiting.clear()
@@ -139,7 +141,7 @@ class AnswersOut:
         return head
 
     def close_batch(self) -> None:
-        """What is answered from now on has nothing to do with the entries named so far."""
+        """Begin a new batch: later answers have nothing to do with the entries named so far."""
         batch = self.batch
         if batch.entries:
             self.batch = _Batch()
@@ -148,7 +150,7 @@ class AnswersOut:
                 self._acknowledge_batch(batch)
 
     def acks(self, tags: list[Any]) -> list[bytes]:
-        """The command that acknowledges what may be by now, if there is anything."""
+        """Return the command that acknowledges every entry that is ready, if there is one."""
         if not self._acks:
             return []
         acks, self._acks = self._acks, []
@@ -156,7 +158,7 @@ class AnswersOut:
         return [pack_command(("XACK", self._inbox, self._group, *acks))]
 
     def write_acks(self) -> None:
-        """Acknowledge now: nothing came for a while that they could have gone with."""
+        """Acknowledge now: for a while no answer came with which the acknowledgements could travel."""
         tags: list[Any] = []
         if (out := self.acks(tags)) and not self._write(out[0], tags):
             self._acks += tags[0].entries
@@ -165,10 +167,10 @@ class AnswersOut:
         self._acks += batch.entries
         self._acknowledged(batch.entries)
 
-    # ------------------------------------------------------------------ what came of it
+    # ------------------------------------------------------------------ replies
 
     def take_reply(self, tag: Any, reply: Any) -> bool:
-        """Take a reply; False if it is to nothing of ours."""
+        """Take a reply. Return False if an acknowledgement was refused, or the tag belongs to others."""
         if type(tag) is Verdicts:
             if type(reply) is ServerError:
                 self._keep([tag], str(reply))
@@ -183,7 +185,7 @@ class AnswersOut:
         return type(tag) is Acknowledgement and type(reply) is not ServerError
 
     def recover(self, owed: Iterable[Any]) -> None:
-        """A connection is gone: what it owes may not have been done. Verdicts that come twice do no harm."""
+        """Write again what a lost connection may not have delivered. Verdicts that come twice do no harm."""
         verdicts = []
         for tag in owed:
             if type(tag) is Verdicts and tag.buffer is self:
@@ -196,7 +198,11 @@ class AnswersOut:
     def _keep(self, verdicts: Sequence[Verdicts], error: str) -> None:
         if not self._troubled:
             self._troubled = True
-            _log.error("verdicts were not taken: tried again", scheduler=self._scheduler, error=error)
+            _log.error(
+                "the server did not take verdicts; they are tried again",
+                scheduler=self._scheduler,
+                error=error,
+            )
         now = time.monotonic()
         for verdict in verdicts:
             metrics.count(metrics.REFUSED_WRITES, "verdicts")
@@ -210,7 +216,7 @@ class AnswersOut:
             self._timer = asyncio.get_running_loop().call_later(self._pause, self.write_again)
 
     def write_again(self) -> None:
-        """Write again what is kept; without a connection it waits for one, which is to call this."""
+        """Write again the verdicts that are kept; without a connection they wait for the next call."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -230,7 +236,7 @@ class AnswersOut:
             self._kept_bytes = sum(len(one.packed) for one in again)
 
     def _give_up(self, verdict: Verdicts) -> None:
-        """Nobody waits for it any longer: its entry is acknowledged as that of any question too old is."""
+        """Drop a verdict for which nobody waits; its entry is acknowledged, like that of an old question."""
         self._kept_bytes -= len(verdict.packed)
         for _ in range(verdict.items):
             metrics.count(metrics.SCHEDULER_ERRORS, self._scheduler, "refused")

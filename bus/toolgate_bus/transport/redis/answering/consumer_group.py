@@ -1,12 +1,12 @@
-"""One replica's part in a consumer group of its scheduler's inbox: make it, renew, take over, trim, leave.
+"""One replica's part in a consumer group of its scheduler's inbox: create, renew, take over, trim, leave.
 
-A replica that runs alone reads as the group of its scheduler's name. A process that runs several reads all
-their inboxes by one command, which names one group for all: theirs is `SHARED_GROUP`. Each group is given
-every question: whoever is there answers, in any mix; beside each other both do, and the gate takes one.
-Plain commands on the inbox stream; who reads and who answers is `scheduler`'s affair. A replica
-renews what it is deciding every 200 ms, so an entry that was not renewed for 800 ms is a dead
-replica's: a peer takes it over, at most 200 ms later. It looks when one may be due: what is
-delivered after a look in which nothing was cannot be due for 800 ms.
+A replica that runs alone reads as the group of its scheduler's name. A process that runs several schedulers
+reads all their inboxes by one command, which names one group for all: `SHARED_GROUP`. Each group gets every
+question. If replicas of both kinds run, both answer, and the gate takes one answer.
+
+A replica renews the entries that it is deciding every 200 ms. So an entry that was not renewed for 800 ms
+belongs to a dead replica, and a peer takes it over at most 200 ms later. A peer looks when an entry may be
+due: after a look that found none, nothing can be due for 800 ms. Reading and answering are in `scheduler`.
 """
 
 from collections.abc import Collection, Sequence
@@ -19,33 +19,33 @@ from toolgate_bus.transport.redis.clock import entry_order
 RENEW_SECONDS: Final = 0.2
 CLAIM_IDLE_MS: Final = 800
 LOOK_SECONDS: Final = RENEW_SECONDS + CLAIM_IDLE_MS / 1000
-"""The longest between two looks for what is to be taken over."""
+"""Longest time between two looks for entries to take over."""
 CROWDED_SECONDS: Final = 5.0
-"""So long one looks for what is due alone, after there was too much to see all."""
+"""Seconds during which a look asks for due entries alone, after there were too many to see all."""
 MAX_COUNT: Final = 64
-"""Entries taken over at a time."""
+"""Maximum number of entries taken over at a time."""
 INBOX_MS: Final = 3_600_000
-"""How long an inbox outlasts the last replica that read it."""
+"""Milliseconds that an inbox outlasts the last replica that read it."""
 KEEP_SECONDS: Final = 60.0
-"""Seconds between two times that the inbox is kept from expiring, and looked through for dead consumers."""
+"""Seconds between two renewals of the inbox's expiry, each with a look for dead consumers."""
 DEAD_MS: Final = 600_000
-"""A consumer that did nothing for so long, has nothing and sends no heartbeat is taken out of the group."""
+"""Milliseconds after which an idle consumer without entries or a heartbeat is removed from the group."""
 
 
 class ConsumerGroup:
     """A group on the inbox of one scheduler, as one of its replicas sees it."""
 
     def __init__(self, commands: Commands, inbox: str, name: str, replica: str, heartbeats: str = "") -> None:
-        """`heartbeats` is how the keys of the scheduler's heartbeats begin; behind it stands the replica."""
+        """`heartbeats` is the prefix of the keys of the scheduler's heartbeats; a replica's name follows."""
         self._commands, self._inbox, self._heartbeats = commands, inbox, heartbeats
         self._kept = float("-inf")
         self.name, self.replica = name, replica
         self._due = 0.0
-        """When there may be something to take over (seconds of a monotonic clock)."""
+        """Time from which there may be something to take over (seconds of a monotonic clock)."""
         self._crowded_until = 0.0
 
     async def make(self) -> None:
-        """Make sure that group and stream are there; a new group begins with the first entry."""
+        """Create the group and the stream if they are missing; a new group begins with the first entry."""
         made, _ = await self._commands.pipeline(
             [
                 ("XGROUP", "CREATE", self._inbox, self.name, "0", "MKSTREAM"),
@@ -56,27 +56,30 @@ class ConsumerGroup:
             raise TransportError(f"no consumer group on {self._inbox}: {made}")
 
     def renew(self, held: Collection[str]) -> list[Sequence[Arg]]:
-        """What says that these entries are being decided: nobody takes them over."""
+        """Return the commands that mark these entries as being decided, so that no peer takes them over."""
         if held:
             claim = ("XCLAIM", self._inbox, self.name, self.replica, 0)
             return [(*claim, *sorted(held), "IDLE", 0, "JUSTID")]
         return []
 
     def is_due(self, now: float) -> bool:
-        """Whether something may have to be taken over (`now` in seconds of a monotonic clock)."""
+        """Return whether there may be something to take over at `now` (seconds of a monotonic clock)."""
         return now >= self._due
 
     def look_for_dead(self, now: float) -> Sequence[Arg]:
-        """What asks for entries that wait, of many for those not renewed; `take_over` needs the reply."""
+        """Return the command that lists waiting entries, if there are many only those not renewed.
+
+        `take_over` needs its reply.
+        """
         idle = ("IDLE", CLAIM_IDLE_MS) if now < self._crowded_until else ()
         return ("XPENDING", self._inbox, self.name, *idle, "-", "+", MAX_COUNT)
 
     async def take_over(
         self, pending: Any, held: Collection[str], most: int, looked: float
     ) -> list[tuple[Any, int]]:
-        """What dead replicas left: entries, each with how often it was delivered now.
+        """Take over what dead replicas left. Return the entries, each with its number of deliveries so far.
 
-        `pending` is the reply to a look at the time `looked`.
+        `pending` is the reply to a look at the time `looked`. At most `most` entries are taken.
         """
         waiting = () if isinstance(pending, Exception) else pending
         others = [one for one in waiting if one[0].decode() not in held]
@@ -95,11 +98,11 @@ class ConsumerGroup:
         return [(entry, times.get(entry[0], 2)) for entry in taken or () if entry]
 
     def look(self) -> list[Sequence[str]]:
-        """The two commands whose replies `trim` needs, for a pipeline."""
+        """Return the two commands whose replies `trim` needs, for a pipeline."""
         return [("XPENDING", self._inbox, self.name), ("XINFO", "GROUPS", self._inbox)]
 
     async def trim(self, oldest: str, pending: Any, groups: Any) -> None:
-        """Trim by age, but nothing that waits to be read, or to be acknowledged."""
+        """Trim by age, but no entry that waits to be read or acknowledged."""
         if isinstance(pending, Exception) or isinstance(groups, Exception) or not groups:
             return
         each = [dict(zip(one[::2], one[1::2], strict=False)) for one in groups]
@@ -110,7 +113,7 @@ class ConsumerGroup:
         await self._commands.execute("XTRIM", self._inbox, "MINID", "~", min(floors, key=entry_order))
 
     async def keep(self, now: float) -> None:
-        """Once a minute keep the inbox from expiring, and take consumers of the dead out of the group."""
+        """Once a minute, renew the inbox's expiry and remove consumers of dead replicas from the group."""
         if now - self._kept < KEEP_SECONDS:
             return
         self._kept = now
@@ -125,7 +128,7 @@ class ConsumerGroup:
             )
 
     async def leave(self) -> None:
-        """Leave the group, unless entries are pending: they would go with us; a peer takes them over."""
+        """Leave the group, unless entries are pending: they would be lost, and a peer takes them over."""
         for consumer in await self._commands.execute("XINFO", "CONSUMERS", self._inbox, self.name):
             facts = dict(zip(consumer[::2], consumer[1::2], strict=False))
             if facts.get(b"name") == self.replica.encode() and facts.get(b"pending") == 0:
@@ -133,7 +136,7 @@ class ConsumerGroup:
 
 
 def _list_idle(consumers: Any, replica: str) -> list[str]:
-    """Of what the server says of a group: who did nothing for long, and has nothing; at most `MAX_COUNT`."""
+    """Return the consumers that were idle for `DEAD_MS` and have no entries; at most `MAX_COUNT`."""
     if isinstance(consumers, Exception):
         return []
     each = [dict(zip(one[::2], one[1::2], strict=False)) for one in consumers]

@@ -1,11 +1,11 @@
 """The connections of a process's schedulers in one shard: one read for all inboxes, one write of answers.
 
-Two hot connections. The first holds the blocking group read; answers that are ready when the next
-read goes out travel with it, in one write: verdicts, acknowledgements, the read. Answers that
-come while it blocks go out by the second, in order of completion. Renewing what is being decided, taking
-over what dead peers left, and making groups again that vanished goes on beside that (`scheduler_upkeep`).
-What one scheduler is asked and answers is its own affair (`scheduler.Seat`): one that has no room, or
-whose inbox is broken, holds up none of the others; and no lane waits for another, whose server may be away.
+There are two hot connections. The first holds the blocking group read. Answers that are ready when the next
+read goes out travel with it, in one write: verdicts, acknowledgements, the read. Answers that come while it
+blocks go out by the second, in order of completion. `scheduler_upkeep` renews entries that are being decided,
+takes over what dead peers left, and creates lost groups again. `scheduler.Seat` holds what one scheduler is
+asked and answers: a seat without room, or with a broken inbox, delays no other. No lane waits for another,
+whose server may be away.
 """
 
 import asyncio
@@ -31,75 +31,76 @@ if TYPE_CHECKING:
     from toolgate_bus.transport.redis.answering.scheduler_host import SchedulerHost
 
 EARLY: Final = 32
-"""So many answers of each do not wait for the end of the tick: both sides can work at once."""
+"""Number of answers of each scheduler that are written before the tick ends: both sides work at once."""
 READ_AGAIN_S: Final = 1.0
 SHORT_BLOCK_MS: Final = 20
-"""How long a read blocks that leaves an inbox out: as soon as there is room, that is to be read as well."""
+"""Milliseconds that a read blocks if it leaves an inbox out: that one is read as soon as it has room."""
 SCARCE: Final = 4
-"""Who has so many times less room than another is read by itself: it would hold the others' reads small."""
+"""Factor by which one seat's room must be less than another's for a read of its own: it would keep the
+others' reads small."""
 MAX_READS: Final = 1024
 ALONE: Final = 4
-"""How often one inbox's entries are taken for all there are, after nothing had come into the others."""
+"""Number of reads that take one inbox's entries at once, after a look at the other inboxes found nothing."""
 POLL: Final = object()
-"""The tag of a read that does not block."""
+"""Tag of a read that does not block."""
 GATHER: Final = object()
-"""The tag of one that reads what came into the other inboxes meanwhile."""
+"""Tag of a read of what came into the other inboxes meanwhile."""
 LOST: Final = object()
-"""The tag of one that reads what a connection was given before it was lost."""
+"""Tag of a read of entries that a connection was given before it was lost."""
 CLOCK: Final = object()
-"""The tag of one that asks for the time."""
+"""Tag of a command that asks for the time."""
 _log = get_logger("toolgate.bus")
 
 
 class Lane:
-    """What the schedulers of one process share in one shard; each has a `Seat` there."""
+    """Connections that the schedulers of one process share in one shard; each has a `Seat` there."""
 
     def __init__(self, host: "SchedulerHost", shard: int) -> None:
         self.host, self.shard = host, shard
         self.url, self.commands, self.keys = host.url, host.commands, Keys(host.namespace, shard)
         self.clock = ServerClock() if shard else host.clock
-        """That of the server of this shard; the heart's, which keeps it, in the first."""
+        """Clock of this shard's server; in the first shard, the clock that the heart keeps."""
         self.ready = 0
-        """Answers that wait for the end of the tick."""
+        """Number of answers that wait for the end of the tick."""
         self.early = EARLY
-        """So many do not."""
+        """Number of answers after which they are written before the tick ends."""
         self.flushing = False
-        """Whether everything that waits is written at the end of this tick."""
+        """True if everything that waits is written at the end of this tick."""
         self.joined: dict[bytes, Seat] = {}
-        """Those that have started, by inbox."""
+        """Seats that have started, by inbox."""
         self.up, self.heal = asyncio.Event(), asyncio.Event()
         self._hot: Link | None = None
         self._side: Link | None = None
         self._reads: dict[tuple[int, int, tuple[str, ...]], bytes] = {}
-        """Packed reads, by what is in them."""
+        """Packed read commands, by their arguments."""
         self._asked = 0
-        """How many inboxes the blocking read is about."""
+        """Number of inboxes that the blocking read covers."""
         self._first: list[Any] = []
-        """What came into some of them, until the others were read."""
+        """Entries of the inboxes that were read first, kept until the others are read."""
         self._alone = 0
         self._complaint = ("", "")
         self._ended = asyncio.Event()
 
     @property
     def is_connected(self) -> bool:
-        """Whether questions can be read and answers written right now."""
+        """True if questions can be read and answers written right now."""
         return self._hot is not None and self._side is not None
 
     def add(self, seat: "Seat") -> None:
-        """Read this one's inbox as well."""
+        """Read this seat's inbox as well."""
         self.joined[seat.inbox.encode()] = seat
         self.early = EARLY * len(self.joined)
 
     def remove(self, seat: "Seat") -> None:
-        """Do without it."""
+        """Stop reading this seat's inbox."""
         self.joined.pop(seat.inbox.encode(), None)
 
     def end(self) -> None:
-        """Close the connections; it is not used again."""
+        """Close the connections for good."""
         self._ended.set()
 
     def ask_time(self) -> None:
-        """Set the clock by the server of this shard; that of the first is set by the heart."""
+        """Ask this shard's server for the time; in the first shard the heart sets the clock."""
         if self.shard and self._side is not None:
             self._side.write(pack_command(("TIME",)), (CLOCK,))
 
@@ -133,7 +134,7 @@ class Lane:
             (hot if reads or not hot.reading else side).write(b"".join(out), tags)
 
     def write_early(self) -> None:
-        """Write the answers that wait, and nothing else."""
+        """Write the waiting answers, and nothing else."""
         if self.is_connected:
             tags: list[Any] = []
             out = [packed for seat in self.joined.values() for packed in seat.out.answers(tags)]
@@ -141,7 +142,7 @@ class Lane:
                 self.write(b"".join(out), tags)
 
     def write(self, packed: bytes, tags: Sequence[Any]) -> bool:
-        """Send by the connection on which no read blocks; False where there is none."""
+        """Send by the connection on which no read blocks. Return False if there is no connection."""
         hot, side = self._hot, self._side
         if hot is None or side is None:
             return False
@@ -149,7 +150,7 @@ class Lane:
         return True
 
     def _read_commands(self, tags: list[Any]) -> list[bytes]:
-        """What reads all inboxes for which there is room: the last of them blocks."""
+        """Return the commands that read all inboxes with room; the last one blocks."""
         seats = [seat for seat in self.joined.values() if seat.room > 0 and not seat.is_paused]
         if not seats:
             return []
@@ -169,7 +170,7 @@ class Lane:
         return commands
 
     def _read_lost(self) -> None:
-        """Read what was given to the connection before, and lost with it: else it waits for a peer."""
+        """Read what the lost connection was given, so that it need not wait for a peer."""
         for seat in self.joined.values():
             if self._hot is not None and seat.newest and seat.room > 0:
                 group = seat.group
@@ -189,7 +190,7 @@ class Lane:
         return packed
 
     def _on_reply(self, reply: Any, tag: Any) -> None:
-        """A reply on either connection."""
+        """Handle a reply on either connection."""
         if tag is READ or tag is POLL or tag is GATHER:
             if type(reply) is ServerError:
                 self._deliver(())
@@ -217,10 +218,10 @@ class Lane:
             self.clock.set_time(reply, time.monotonic())
 
     def _gather(self, reply: list[Any]) -> bool:
-        """Read the other inboxes before anything is decided; False where nothing is to be expected there.
+        """Read the other inboxes before anything is decided. Return False if nothing is expected there.
 
-        A question to several is written at once, and a read that waits ends with the first inbox: so all
-        are decided, answered and heard at once.
+        A question to several schedulers is written at once, but a blocking read ends with the first inbox.
+        So all of them are read, decided and answered together.
         """
         if self._alone:
             self._alone -= 1
@@ -239,7 +240,7 @@ class Lane:
         return True
 
     def _deliver(self, reply: Sequence[Any]) -> None:
-        """Hand on what came; what is decided at once is written at once, with the next read."""
+        """Hand on the entries that came; answers given at once are written with the next read."""
         if self._first:
             reply, self._first = [*self._first, *reply], []
         if (begin := self.host.on_batch) is not None:
@@ -250,10 +251,10 @@ class Lane:
             if seat is not None:
                 seat.deliver(entries)
         if not is_coming:
-            self._loop.call_soon(self.flush)  # behind those who decide
+            self._loop.call_soon(self.flush)  # after the schedulers that decide at once
 
     def _on_error(self, error: ServerError) -> None:
-        """Inboxes could not be read: nothing else on this connection is believed to be about that."""
+        """Pause all inboxes, as their read was refused, and see to it that they are read again."""
         for seat in self.joined.values():
             seat.is_paused = True
         if error.code in ("NOGROUP", "WRONGTYPE") or "consumer group" in str(error):
@@ -263,7 +264,7 @@ class Lane:
             self._loop.call_later(READ_AGAIN_S, self.read_again)
 
     def read_again(self) -> None:
-        """Inboxes may be read again."""
+        """Read the inboxes again."""
         for seat in self.joined.values():
             seat.is_paused = False
         self.soon()
@@ -278,7 +279,7 @@ class Lane:
         return "+".join(seat.name for seat in self.joined.values())
 
     async def drain(self, seat: "Seat") -> None:
-        """Have the server take what this one has answered, and acknowledge it."""
+        """Wait until the server took this seat's answers, and acknowledge their entries; 1 s at most."""
         seat.room = 0
         if self._side is not None:
             # The answer to a last harmless question says that all before it was taken.
@@ -298,7 +299,7 @@ class Lane:
     # ------------------------------------------------------------------ its tasks
 
     async def run(self) -> None:
-        """Until it is ended or cancelled, keep the connections, and do what is to be done beside them."""
+        """Keep the connections and do the upkeep, until it is ended or cancelled."""
         self._loop = asyncio.get_running_loop()
         try:
             async with anyio.create_task_group() as tasks:
@@ -348,7 +349,7 @@ class Lane:
             self.host.record_connection()
             metrics.count(metrics.RECONNECTS, "scheduler")
             if (refusal := hot.refusal or side.refusal) is not None:
-                backoff.note(_log, "the server is not the one to talk to", refusal)
+                backoff.note(_log, "this server cannot be used now", refusal)
                 await backoff.wait()
             else:
                 backoff.reset()

@@ -1,8 +1,8 @@
 """A scheduler replica's side of the bus on Redis Streams.
 
-What one scheduler is asked, answers and says of itself; connections are those of its process
-(`scheduler_host`), which it has alone or shares with others. It is itself its seat in the first shard, which
-as a rule is the only one; in others it has more of them.
+It holds what one scheduler is asked, what it answers, and what it reports of itself. The connections belong
+to its process (`scheduler_host`), and one scheduler or several use them. The bus is itself its seat in the
+first shard, which as a rule is the only one; for other shards it has more seats.
 """
 
 import contextlib
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 NOTICE_PAUSE: Final = 0.01
 MAX_SENDERS: Final = 1024
-"""Names of orchestrators that are kept at hand."""
+"""Maximum number of orchestrators' names that are cached."""
 _FIELDS: Final = [b"event", b"orch", b"frame"]
 _EVENTS: Final = {b"tool:selecting": "tool:selecting", b"tool:withdrawn": "tool:withdrawn"}
 _log = get_logger("toolgate.bus")
 
 
 class Seat:
-    """One scheduler's inbox and answers in one shard; ages are read off the server's clock."""
+    """One scheduler's inbox and answers in one shard; the server's clock tells ages."""
 
     lane: "Lane"
     out: AnswersOut
@@ -49,23 +49,23 @@ class Seat:
     def __init__(self) -> None:
         self.name = self.inbox = ""
         self.room = 0
-        """So many more entries are wanted."""
+        """Number of further entries that are wanted."""
         self.is_paused = False
-        """Whether the inbox cannot be read at the moment."""
+        """True if the inbox cannot be read at the moment."""
         self.newest = b""
-        """The last entry that was given here, as new: what is newer and given to us was lost on its way."""
+        """Id of the last new entry that came; newer ones given to this replica were lost on the way."""
         self.is_made = False
-        """Whether the group that reads the inbox was made."""
+        """True if the group that reads the inbox exists."""
         self.held: set[str] = set()
         """Entries that are being decided."""
         self._senders: dict[bytes, str] = {}
         """Names of orchestrators that asked here, by their bytes."""
         self._mark = ""
-        """What tells the ids of this shard's entries from those of others; nothing in the first."""
+        """Suffix that tells this shard's entry ids from those of others; empty in the first."""
         self._has_activity = True
 
     def sit_down(self, lane: "Lane", scheduler: str, replica: str, listener: SchedulerListener) -> None:
-        """Take the place of that replica in a lane; nothing is read before it is added there."""
+        """Take the place of this replica in a lane; nothing is read before the seat is added there."""
         host, self.lane, self._listener = lane.host, lane, listener
         self.name, self.inbox = scheduler, lane.keys.inbox(scheduler)
         self._mark = f"@{lane.shard:x}" if lane.shard else ""
@@ -75,24 +75,24 @@ class Seat:
 
     @property
     def is_read(self) -> bool:
-        """Whether what is asked there is heard, as far as is known."""
+        """True if questions in this shard are read, as far as is known."""
         return self.is_made and self.lane.is_connected and not self.is_paused
 
     async def make_group(self) -> None:
-        """Make sure that the inbox can be read; raises TransportError."""
+        """Make sure that the inbox can be read. Raises TransportError."""
         await self.group.make()
         self.is_made = True
 
     # ------------------------------------------------------------------ what its scheduler does
 
     def want_entries(self, entries: int) -> None:
-        """Ask for up to this many more; 0 pauses reading."""
+        """Ask for up to this many more entries; 0 pauses reading."""
         self.room = entries
         if not self.lane.flushing:
             self.lane.soon()
 
     def queue_answer(self, orchestrator: str, item: bytes) -> None:
-        """Have one verdict written within this tick of the loop."""
+        """Queue one verdict, to be written within this tick of the loop."""
         waiting, lane = self.out.waiting, self.lane
         if orchestrator in waiting:
             waiting[orchestrator].append(item)
@@ -105,7 +105,7 @@ class Seat:
             lane.soon()
 
     def acknowledge_entry(self, entry: str) -> None:
-        """Acknowledge one entry by its id in the stream, once the answers queued before it were taken."""
+        """Acknowledge one entry by its stream id, once the server took the answers queued before it."""
         self.out.batch.entries.append(entry)
         if not self.lane.flushing:
             self.lane.soon()
@@ -115,7 +115,7 @@ class Seat:
     def deliver(self, entries: Sequence[Any], times: int = 1) -> None:
         """Hand on entries of the inbox, as the server gives them.
 
-        `times` is how often they were given: more than once where they were a dead peer's.
+        `times` is the number of their deliveries: more than one if a dead peer had them before.
         """
         self.room = max(0, self.room - len(entries))
         self._has_activity = True
@@ -146,11 +146,11 @@ class Seat:
         return Delivery(entry.decode() + self._mark, orchestrator, told, frame, age, times)
 
     def _learn_sender(self, sender: bytes) -> str | None:
-        """The name of an orchestrator that asks; None for what is none, or none of this shard."""
+        """Return the name of an orchestrator that asks; None if it is malformed or of another shard."""
         orchestrator = sender.decode("ascii", "replace")
         if not orchestrator.isalnum() or len(orchestrator) > 64:
             return None
-        if shard_of(orchestrator) != self.lane.shard:  # whoever it is: that one is not asking here
+        if shard_of(orchestrator) != self.lane.shard:  # an orchestrator of this name does not ask here
             return None
         if len(self._senders) >= MAX_SENDERS:
             self._senders.clear()
@@ -158,12 +158,12 @@ class Seat:
         return orchestrator
 
     def take_activity(self) -> bool:
-        """Whether anything was delivered or answered since this was last called."""
+        """Return whether anything was delivered or answered since the last call."""
         found, self._has_activity = self._has_activity, False
         return found or self.out.has_recipients
 
     def tidy_commands(self, oldest: str | None) -> list[Sequence[Arg]]:
-        """What trims the streams that were written to, and lets them expire."""
+        """Return the commands that trim the streams written to, and set their expiry."""
         streams = [self.lane.keys.verdicts(one, self.name) for one in sorted(self.out.take_recipients())]
         commands: list[Sequence[Arg]] = []
         if oldest is not None:
@@ -182,14 +182,14 @@ class RedisSchedulerBus(Seat, SchedulerBus):
         keyring: Keyring | None = None,
         host: SchedulerHost | None = None,
     ) -> None:
-        """`keyring` signs the heartbeats; without a host it has connections of its own."""
+        """`keyring` signs the heartbeats; without a host the bus has connections of its own."""
         super().__init__()
         self._keyring = keyring
         self._host = host or SchedulerHost(url, namespace, commands)
         self._host.add(self)
         self.roster_name = ""
         self._others: dict[int, Seat] = {}
-        """Its seats beside the first, by shard; replaced as a whole, as another thread looks at it."""
+        """Its seats beside the first, by shard; replaced as a whole, as another thread reads it."""
         self._started = self._left = False
         self._totals: Callable[[], tuple[int, int]] = lambda: (0, 0)
 
@@ -227,7 +227,7 @@ class RedisSchedulerBus(Seat, SchedulerBus):
         return self._member
 
     async def announce(self, member: Member) -> Member:
-        """Say from now on that we have this priority, these tools; a bus that is away says it later."""
+        """Announce this priority, these tools and this revision; a bus that is away does it later."""
         self._member = replace(
             self._member, priority=member.priority, tools=member.tools, revision=member.revision
         )
@@ -320,16 +320,16 @@ class RedisSchedulerBus(Seat, SchedulerBus):
 
     @property
     def all_seats(self) -> tuple[Seat, ...]:
-        """In each shard that is read."""
+        """Seats, one in each shard that is read."""
         return (self, *self._others.values())
 
     def _find_seat(self, entry: str) -> tuple[Seat, str]:
-        """The seat that was given an entry, and its id there."""
+        """Return the seat that was given an entry, and the entry's id there."""
         id_, _, shard = entry.partition("@")
         return (self._others.get(int(shard, 16), self), id_) if shard else (self, id_)
 
     async def take_seat(self, lane: "Lane") -> None:
-        """Be asked in that shard as well; where there is no group yet, the lane goes on trying."""
+        """Read the inbox in that shard as well; if there is no group yet, the lane goes on trying."""
         if lane.shard in self._others:
             return
         seat = Seat()
@@ -344,7 +344,7 @@ class RedisSchedulerBus(Seat, SchedulerBus):
         self._others = {**self._others, lane.shard: seat}
 
     async def leave_seat(self, lane: "Lane") -> None:
-        """Be asked there no longer."""
+        """Stop reading the inbox in that shard."""
         seat = self._others[lane.shard]
         self._others = {shard: one for shard, one in self._others.items() if shard != lane.shard}
         with contextlib.suppress(TransportError):
@@ -352,7 +352,7 @@ class RedisSchedulerBus(Seat, SchedulerBus):
         lane.remove(seat)
 
     def leave_lanes(self) -> None:
-        """Be read in no lane any longer: the replica has ended."""
+        """Stop reading in every lane: the replica has ended."""
         for seat in self.all_seats:
             if seat.name:
                 seat.lane.remove(seat)
@@ -360,7 +360,7 @@ class RedisSchedulerBus(Seat, SchedulerBus):
     # ------------------------------------------------------------------ what it says of itself
 
     def tell(self, number: int, at: int) -> bytes | None:
-        """A heartbeat of ours; none while we cannot be asked. Called in the heart's thread: it only reads."""
+        """Return a heartbeat; None while nobody can ask. The heart's thread calls it, so it only reads."""
         read: tuple[int, ...] = (0,) if self.lane.is_connected else ()
         if others := self._others:
             closing, seats = self._host.closing, {0: self, **others}
@@ -374,5 +374,5 @@ class RedisSchedulerBus(Seat, SchedulerBus):
         return encode_member(told, self._keyring)
 
     def _farewell(self, number: int, at: int) -> bytes:
-        """The heartbeat that says that we leave."""
+        """Return the heartbeat that says that the replica leaves."""
         return encode_leave(replace(self._member, beat=number, at=at), self._keyring)

@@ -1,8 +1,8 @@
-"""What the schedulers of a process share: a lane in each shard, ordinary commands, heartbeats, the roster.
+"""The parts that the schedulers of a process share: lanes, ordinary commands, heartbeats, the roster.
 
-A lane has the connections by which inboxes are read and answers written (`lane`). Which shards there are is
-told by the heart, which asks with its heartbeats; the first is always there, and where it is the only one,
-all is as if there were no others. Heartbeats have a connection and a loop of their own (`heartbeat`).
+A lane has the connections by which inboxes of one shard are read and answers written (`lane`). The heart asks
+for the shards in use with its heartbeats. The first lane is always there; as a rule it is the only one.
+Heartbeats have a connection and a loop of their own (`heartbeat`).
 """
 
 import asyncio
@@ -28,16 +28,17 @@ if TYPE_CHECKING:
     from toolgate_bus.transport.redis.answering.scheduler import RedisSchedulerBus
 
 OPEN_S: Final = 2.0
-"""So long a start waits for the lanes beside the first, whose servers may be away."""
+"""Seconds that a start waits for the lanes beside the first, whose servers may be away."""
 JOIN_S: Final = 30.0
-"""So long a start waits for the first lane, whose server has taken a command: it is there, if slow."""
+"""Seconds that a start waits for the first lane, whose server took a command: it is there, if slow."""
 LEAVE_S: Final = 1.5
-"""Between the last word that a shard is read and the end of that: who draws it now is heard of meanwhile."""
+"""Seconds that a shard is still read after the last heartbeat that names it: an orchestrator that draws it
+meanwhile is heard of."""
 _log = get_logger("toolgate.bus")
 
 
 class SchedulerHost:
-    """What the schedulers of one process share; each is a `RedisSchedulerBus` on it."""
+    """The parts that the schedulers of one process share; each is a `RedisSchedulerBus` on it."""
 
     def __init__(self, url: str, namespace: str, commands: RedisCommands | None = None) -> None:
         metrics.use_namespace(namespace)
@@ -48,14 +49,14 @@ class SchedulerHost:
         self.shards = ShardWatch(self.keys)
         self.heart = Heart(url, namespace, self.clock, self.shards, self._on_shards)
         self.on_batch: Callable[[], None] | None = None
-        """Called before entries that were read together are handed on."""
+        """Callback before entries that were read together are handed on."""
         self.seats: list[RedisSchedulerBus] = []
-        """All that are, or will be, here."""
+        """Schedulers that have started here, or will."""
         self.first = Lane(self, 0)
         self.others: dict[int, Lane] = {}
-        """The lanes beside the first, by shard; replaced as a whole, as another thread looks at it."""
+        """Lanes beside the first, by shard; replaced as a whole, as another thread reads it."""
         self.closing: Set[int] = frozenset()
-        """Shards that are read a moment longer, though nobody should draw them."""
+        """Shards that are read a moment longer, though no orchestrator should draw them."""
         self._joined: list[RedisSchedulerBus] = []
         self._wanted: Set[int] = frozenset()
         self._is_begun = False
@@ -66,28 +67,31 @@ class SchedulerHost:
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
-        """One for each shard that is read."""
+        """Lanes, one for each shard that is read."""
         return (self.first, *self.others.values())
 
     @property
     def is_connected(self) -> bool:
-        """Whether questions of any shard can be read and answered right now."""
+        """True if questions of any shard can be read and answered right now."""
         return any(lane.is_connected for lane in self.lanes)
 
     def record_connection(self) -> None:
-        """Have the metrics say whether all connections are there."""
+        """Set the metric that says whether all connections are up."""
         metrics.record_connection("scheduler", all(lane.is_connected for lane in self.lanes))
 
     def add(self, bus: "RedisSchedulerBus") -> None:
-        """One more; to be told before the first of them starts."""
+        """Add a scheduler; call it before the first of them starts."""
         self.seats.append(bus)
 
     def group_of(self, scheduler: str) -> str:
-        """The consumer group by which inboxes are read: one command reads several as one group only."""
+        """Return the consumer group for the inboxes: one command can read several only as one group."""
         return SHARED_GROUP if len(self.seats) > 1 else scheduler
 
     async def join(self, bus: "RedisSchedulerBus") -> None:
-        """Read its inboxes, and beat for it; raises BusDown, or ConfigError for refused credentials."""
+        """Read its inboxes and send its heartbeats.
+
+        Raises BusDown, or ConfigError if the credentials are refused.
+        """
         first, self._is_begun = not self._is_begun, True
         if first:
             self._stop, self._changed = asyncio.Event(), asyncio.Event()
@@ -100,7 +104,7 @@ class SchedulerHost:
         with anyio.move_on_after(JOIN_S):
             await self.first.up.wait()
         if not self.first.up.is_set():
-            raise BusDown(f"the server took the first command and then no connection in {JOIN_S:.0f} s")
+            raise BusDown(f"the server answered once, and then took no connection within {JOIN_S:.0f} s")
         self.first.soon()
         if first:
             self._wanted = await self.shards.read(self.commands)
@@ -110,7 +114,7 @@ class SchedulerHost:
             await self._open(self._wanted - self.others.keys() - {0})
 
     async def release(self, bus: "RedisSchedulerBus") -> None:
-        """Do without it; with the last one all connections end."""
+        """Remove a scheduler; with the last one all connections end."""
         if bus not in self.seats:
             return
         bus.leave_lanes()
@@ -129,7 +133,7 @@ class SchedulerHost:
     # ------------------------------------------------------------------ shards beside the first
 
     def _on_shards(self, wanted: Set[int]) -> None:
-        """These are to be read from now on."""
+        """Read these shards from now on."""
         self._wanted = wanted
         self._changed.set()
 
@@ -144,7 +148,7 @@ class SchedulerHost:
                     await self._close(gone)
 
     async def _open(self, shards: Set[int]) -> None:
-        """Read these as well; returns when they are, or after a moment in which they could not be."""
+        """Read these shards as well. Returns when they are read, or after `OPEN_S`."""
         opened = [Lane(self, shard) for shard in sorted(shards)]
         for lane in opened:
             for bus in self._joined:
@@ -155,16 +159,16 @@ class SchedulerHost:
             for lane in opened:
                 await lane.up.wait()
         if opened:
-            _log.info("shards are read as well", shards=sorted(self.others))
+            _log.info("further shards are read", shards=sorted(self.others))
 
     async def _close(self, shards: Set[int]) -> None:
-        """Say that these are read no longer, and a little later do so no longer."""
+        """Announce that these shards are no longer read, and stop reading them a little later."""
         self.closing = shards
         await anyio.sleep(LEAVE_S)
-        for shard in sorted(shards - self._wanted):  # meanwhile somebody may have come
+        for shard in sorted(shards - self._wanted):  # an orchestrator may have come meanwhile
             lane = self.others[shard]
             if any(seat.held for seat in lane.joined.values()):
-                continue  # looked at again when shards are told of the next time
+                continue  # the next change of shards looks at it again
             for bus in self._joined:
                 await bus.leave_seat(lane)
             lane.end()
@@ -175,7 +179,7 @@ class SchedulerHost:
     # ------------------------------------------------------------------ the host task
 
     async def drain(self, bus: "RedisSchedulerBus") -> None:
-        """Have the server take what this one has answered, and acknowledge it."""
+        """Wait until the server took this scheduler's answers, and acknowledge their entries."""
         await asyncio.gather(*(seat.lane.drain(seat) for seat in bus.all_seats))
 
     async def _run(self) -> None:

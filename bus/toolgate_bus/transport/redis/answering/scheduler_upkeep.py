@@ -1,6 +1,6 @@
-"""What a process does for inboxes of a shard while they are read: renew, take over, trim, make again.
+"""Upkeep of the inboxes of one shard while they are read: renew, take over, trim, create again.
 
-It goes on by ordinary commands, beside the questions (`lane`); each is one round trip for all.
+It uses ordinary commands, beside the questions (`lane`); each step is one round trip for all inboxes.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ _log = get_logger("toolgate.bus")
 
 
 async def keep_tidy(lane: "Lane") -> None:
-    """Until cancelled, trim inboxes and the streams written to, and let those expire."""
+    """Trim inboxes and the streams written to, and set their expiry, until cancelled."""
     tidied = float("-inf")  # when all inboxes were looked at
     while True:
         await anyio.sleep(BEAT_SECONDS)
@@ -62,7 +62,7 @@ async def _tidy(lane: "Lane", seats: "Sequence[Seat]") -> None:
 
 
 async def keep_healing(lane: "Lane") -> None:
-    """Until cancelled, make groups and streams again whenever the lane asks for it."""
+    """Create groups and streams again whenever the lane asks for it, until cancelled."""
     backoff = Backoff()
     while True:
         await lane.heal.wait()
@@ -85,7 +85,7 @@ async def keep_healing(lane: "Lane") -> None:
 
 
 async def keep_renewing(lane: "Lane") -> None:
-    """Until cancelled, say what is being decided here, and take over what the dead were deciding."""
+    """Mark what is being decided here, and take over what dead replicas were deciding, until cancelled."""
     while True:
         await anyio.sleep(RENEW_SECONDS)
         if not lane.is_connected:

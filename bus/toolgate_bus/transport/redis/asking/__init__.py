@@ -1,1 +1,1 @@
-"""The orchestrator's half: questions and facts go out, verdicts and orders come in."""
+"""The orchestrator's side: write questions and facts, and read verdicts and orders."""

@@ -1,8 +1,6 @@
-"""What an orchestrator tells operators: which sessions live in its process, which tools these have, and which
-orders ended turns.
+"""Reports an orchestrator's sessions, their tools, and the orders that ended turns, for operators to read.
 
-The commands that tell it, where there is something new; who sends them, and when, is `orchestrator`'s affair.
-Readers are in `agents`.
+It makes the commands that write what is new; `orchestrator` sends them. Readers are in `agents`.
 """
 
 import time
@@ -17,17 +15,17 @@ from toolgate_bus.transport.redis.storage.stop_orders import StopOrderLog
 
 EXPIRY_MS: Final = 3_000
 EVERY_S: Final = 0.9
-"""Seconds after which agents are told of again though nothing changed but their age."""
+"""Seconds after which agents are reported again though nothing changed but their age."""
 TOOLS_EXPIRY_MS: Final = 180_000
 TOOLS_EVERY_S: Final = 60.0
 """Seconds after which the set of tools is written again, so that it does not expire."""
 QUIET_EXPIRY_MS: Final = 30_000
-"""Where no session is alive, and only the tools are told."""
+"""Milliseconds that the report stays if no session is alive and it holds only the tools."""
 QUIET_EVERY_S: Final = 10.0
 
 
 class AgentReport:
-    """What stands, and is to stand, at the keys `agents:ORCH` and `tools:DIGEST`."""
+    """The report at the keys `agents:ORCH` and `tools:DIGEST`, as written and as it should be."""
 
     def __init__(
         self,
@@ -36,31 +34,31 @@ class AgentReport:
         agents: Callable[[], Sequence[LiveAgent]],
         tools: Callable[[], bytes] = lambda: b"",
     ) -> None:
-        """`tools` gives the encoded set of tools, the same object until it changed; empty: none is known."""
+        """`tools` returns the encoded set of tools, as the same object until it changes; empty if unknown."""
         self._keys, self._key = keys, keys.agents(orchestrator)
         self._agents, self._tools = agents, tools
         self._obeyed = StopOrderLog()
         self._told: tuple[list[Any], list[bytes], str] | None = None
-        """What was last told of agents, orders and tools; None where nothing stands there."""
+        """Agents, orders and tools as last reported; None if nothing is stored."""
         self._told_at = 0.0
         self._set, self._digest = b"", ""
-        """The set of tools that was last written."""
+        """Set of tools that was last written."""
         self._set_at = 0.0
 
     def move(self, orchestrator: str) -> None:
-        """Tell it at the key of this orchestrator; before anything is told."""
+        """Report at the key of this orchestrator; call it before anything is reported."""
         self._key = self._keys.agents(orchestrator)
 
     def note_order(self, order: str, sessions: Iterable[str]) -> None:
-        """An order was carried out; these sessions had a turn, which it ends."""
+        """Note that an order was carried out, and that it ends a turn of these sessions."""
         self._obeyed.note(order, sessions, time.monotonic())
 
     def tell_again(self) -> None:
-        """What was told last may not have come to the server."""
+        """Report again: the last report may not have reached the server."""
         self._told_at = self._set_at = 0.0
 
     def commands(self) -> list[tuple[Arg, ...]]:
-        """The commands that tell which sessions are alive here, and which tools they have."""
+        """Return the commands that report which sessions are alive here, and which tools they have."""
         agents, now = self._agents(), time.monotonic()
         written = self._write_tools(now)
         obeyed = self._obeyed.encode_all(now)
@@ -80,7 +78,7 @@ class AgentReport:
         return [*written, ("SET", self._key, encode_agents(agents, obeyed, self._digest), "PX", expiry)]
 
     def _write_tools(self, now: float) -> list[tuple[Arg, ...]]:
-        """The command that writes the set of tools, where it is new or would expire."""
+        """Return the command that writes the set of tools, if it is new or would expire."""
         raw = self._tools()
         if not raw or (raw is self._set and now - self._set_at < TOOLS_EVERY_S):
             return []
@@ -90,7 +88,7 @@ class AgentReport:
         return [("SET", self._keys.tools(self._digest), raw, "PX", TOOLS_EXPIRY_MS)]
 
     def farewell(self) -> tuple[Arg, ...]:
-        """The command that tells that no session is alive here any longer, and which orders ended them."""
+        """Return the command that reports that no session is alive here, and which orders ended them."""
         if obeyed := self._obeyed.encode_all(time.monotonic()):
             return ("SET", self._key, encode_agents([], obeyed), "PX", EXPIRY_MS)
         return ("DEL", self._key)

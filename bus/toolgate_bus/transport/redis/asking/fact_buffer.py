@@ -1,7 +1,7 @@
-"""The frames of facts that the server has not confirmed, and those that it has confirmed last.
+"""Holds the frames of facts that the server has not confirmed, and those that it confirmed last.
 
-A server that fails over may forget what it has confirmed. A fact's bytes are made here; one that cannot be
-made holds up no other. Not here: facts that wait, writing, and hearing of what was written (`publisher`).
+A server that fails over may forget what it has confirmed. A fact's bytes are made here; a fact that cannot be
+made delays no other. `publisher` queues facts, writes frames and reads the replies.
 """
 
 import time
@@ -16,10 +16,9 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Arg, FactItem, FactPayload
 
 FACTS_RETENTION_MS: Final = 3_600_000
-"""How long facts are kept on the server."""
+"""Milliseconds that facts are kept on the server."""
 KEPT_S: Final = 10.0
-"""Seconds between a frame's confirmation and the last one for which it is kept: more than replicas are ever
-behind."""
+"""Seconds that a frame is kept after its confirmation: more than replicas are ever behind."""
 MAX_KEPT_BYTES: Final = 4 * 1024 * 1024
 _log = get_logger("toolgate.bus")
 
@@ -31,30 +30,30 @@ class FactBuffer:
 
     def __init__(self) -> None:
         self._unconfirmed: deque[tuple[bytes, int]] = deque()
-        """Frames, the oldest first, each with how many facts it holds that the server never had."""
+        """Frames, oldest first, each with the number of facts that the server never had."""
         self._kept: deque[tuple[float, bytes]] = deque()
-        """Frames that were confirmed, and when."""
+        """Confirmed frames, with the times of their confirmations."""
         self._kept_bytes = 0
 
     def drop(self, make: Callable[[], FactPayload]) -> None:
-        """Do without a fact, as too many wait; what is counted with it is counted."""
+        """Drop a fact, as too many wait; metrics that are counted when it is made are still counted."""
         _make_items(make)
         metrics.count(metrics.FACTS_DROPPED)
 
     @property
     def is_begun(self) -> bool:
-        """Whether a frame is on its way."""
+        """True if a frame is on its way."""
         return bool(self._unconfirmed)
 
     def add(self, waiting: Iterable[Callable[[], FactPayload]]) -> list[bytes]:
-        """The frames of these facts, to be written now; each is unconfirmed until `confirm_oldest`."""
+        """Return frames of these facts, to be written now; each is unconfirmed until `confirm_oldest`."""
         made = [fact for make in waiting for fact in _make_items(make)]
         frames = [(packing.frame(part), facts) for part, facts in _parts(made)]
         self._unconfirmed.extend(frames)
         return [frame for frame, _ in frames]
 
     def confirm_oldest(self) -> None:
-        """The server has taken the oldest frame that was written."""
+        """Note that the server has taken the oldest frame that was written."""
         frame, _ = self._unconfirmed.popleft()
         now = time.monotonic()
         self._kept.append((now, frame))
@@ -63,27 +62,27 @@ class FactBuffer:
             self._kept_bytes -= len(self._kept.popleft()[1])
 
     def take_back(self) -> None:
-        """Count what is still kept as not confirmed: a failover may forget it.
+        """Count the frames that are still kept as not confirmed: a failover may have forgotten them.
 
-        However late its loss is noticed: a process that did not run meanwhile has confirmed nothing else.
+        This holds however late the loss is noticed: a process that was suspended confirmed nothing meanwhile.
         """
         for _, frame in reversed(self._kept):
-            self._unconfirmed.appendleft((frame, 0))  # if it is given up now, it was told before
+            self._unconfirmed.appendleft((frame, 0))  # its facts were counted before: none counts as dropped
         self._kept.clear()
         self._kept_bytes = 0
 
     def list_unconfirmed(self) -> list[bytes]:
-        """What the server may not have, in its order."""
+        """Return the frames that the server may not have, in order."""
         return [frame for frame, _ in self._unconfirmed]
 
     def give_up(self) -> None:
-        """Nothing is written any more: what the server may not have is counted as dropped."""
+        """Count the facts that the server may not have as dropped; nothing is written any more."""
         for _ in range(sum(facts for _, facts in self._unconfirmed)):
             metrics.count(metrics.FACTS_DROPPED)
 
 
 def keep_commands(keys: Keys, orchestrator: str, server_ms: int) -> list[Sequence[Arg]]:
-    """What has readers find the facts of an orchestrator for an hour, and drops older ones."""
+    """Return commands that keep an orchestrator's facts findable for an hour, and drop older ones."""
     oldest = server_ms - FACTS_RETENTION_MS
     return [
         ("ZADD", keys.writers, server_ms, orchestrator),
@@ -105,8 +104,10 @@ def _make_items(make: Callable[[], FactPayload]) -> list[FactItem]:
 
 
 def _parts(made: Iterable[FactItem]) -> Iterator[tuple[list[bytes], int]]:
-    """The items of each frame, as many as fit, and how many facts they hold: at most 64 of them, and no more
-    than 64 KiB unless it is one."""
+    """Yield the items of each frame, as many as fit, and the number of their facts.
+
+    A frame holds at most 64 facts, and at most 64 KiB unless it is a single item.
+    """
     part: list[bytes] = []
     facts = size = 0
     for item, held in made:

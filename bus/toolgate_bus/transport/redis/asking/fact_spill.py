@@ -1,8 +1,8 @@
-"""Facts that outlive their process: what a server that was away did not take is left in a file.
+"""Keeps facts that the server did not take in a file, so that they outlive their process.
 
-The next process of the same user on the same bus writes it, under the name of who left it. The file is the
-user's alone (0600, in a directory of 0700), bounded, and what is in it is checked as if it came off a wire.
-Not here: what a killed process had not written yet is lost with it, and shows as a gap in its numbers.
+The next process of the same user on the same bus writes them, under the name of the orchestrator that left
+them. The file is the user's alone (0600, in a directory of 0700) and bounded. Its content is checked as if it
+came off a wire. What a killed process had not written yet is lost, and shows as a gap in its numbers.
 """
 
 import contextlib
@@ -23,22 +23,22 @@ from toolgate_bus.transport.ports import Arg, Commands
 from toolgate_bus.transport.redis.asking.fact_buffer import keep_commands
 
 MAX_BYTES: Final = 8 * 1024 * 1024
-"""Of one file: what is beyond it is dropped, and counted."""
+"""Maximum size of one file in bytes; facts beyond it are dropped and counted."""
 MAX_FILES: Final = 32
-"""Files that are kept for one bus, and read at a time."""
+"""Maximum number of files kept for one bus, and read at a time."""
 PART: Final = 64
-"""Frames that are written at a time."""
+"""Number of frames written at a time."""
 _log = get_logger("toolgate.bus")
 
 
 def find_state() -> Path:
-    """Where this user's files outlast its processes: in `$XDG_STATE_HOME`, which as a rule is in the home."""
+    """Return the directory where this user's facts outlast its processes, in `$XDG_STATE_HOME`."""
     base = Path(os.environ.get("XDG_STATE_HOME") or "-")
     return (base if base.is_absolute() else Path.home() / ".local" / "state") / "toolgate" / "facts"
 
 
 class FactSpill:
-    """The files of one bus; a file's name tells neither address nor namespace."""
+    """The files of one bus; a file's name reveals neither address nor namespace."""
 
     def __init__(self, url: str, namespace: str) -> None:
         self._keys = Keys(namespace)
@@ -46,7 +46,7 @@ class FactSpill:
         self._due = True
 
     def keep(self, orchestrator: str, frames: Sequence[bytes]) -> bool:
-        """Leave these frames to the next process; False where they cannot be kept."""
+        """Leave these frames to the next process. Return False if they cannot be kept."""
         try:
             packed = packing.pack([orchestrator, list(frames)])
             directory = make_private(find_state())
@@ -60,13 +60,13 @@ class FactSpill:
         except (OSError, RuntimeError, CodecError) as error:
             _log.warning("facts cannot be kept for the next process", error=str(error))
             return False
-        _log.warning("facts that the server did not take wait for the next process", frames=len(frames))
+        _log.warning("the server did not take facts: the next process writes them", frames=len(frames))
         return True
 
     async def write(self, commands: Commands, server_ms: int) -> None:
-        """Write what others left, once for each time that this is made; what the server refuses stays.
+        """Write once the facts that other processes left; what the server refuses stays.
 
-        Raises BusDown or OutcomeUnknown where the server does not answer: what is left is for the next call.
+        Raises BusDown or OutcomeUnknown if the server does not answer: the next call writes the rest.
         """
         if not self._due:
             return
@@ -77,18 +77,18 @@ class FactSpill:
         self._due = False
 
     async def _write_one(self, commands: Commands, server_ms: int, place: Path, file: BinaryIO) -> bool:
-        """Whether the server has all of it now."""
+        """Write one file. Return whether the server has all of it now."""
         try:
             orchestrator, frames = _read(file.read(MAX_BYTES + 1))
         except CodecError as error:
-            _log.error("a file of facts cannot be read: it is left alone", file=str(place), error=str(error))
+            _log.error("a file of facts cannot be read: it stays as it is", file=str(place), error=str(error))
             return False
         key = self._keys.facts(orchestrator)
         adds: list[Sequence[Arg]] = [("XADD", key, "*", "event", "facts", "frame", frame) for frame in frames]
         for at in range(0, len(adds), PART):
             told = [*adds[at : at + PART], *keep_commands(self._keys, orchestrator, server_ms)]
             if any(isinstance(one, Exception) for one in await commands.pipeline(told)):
-                return False  # as a whole the next time: readers know a fact by its number
+                return False  # the next call writes all of it: readers know a fact by its number
         _log.info("facts of an earlier process were written", orchestrator=orchestrator, frames=len(frames))
         return True
 
@@ -102,7 +102,7 @@ class FactSpill:
 
 
 def make_private(directory: Path) -> Path:
-    """This directory, made for this user alone; raises PermissionError where it is open to others."""
+    """Create a directory for this user alone. Raises PermissionError if it is open to others."""
     for one in (*reversed(directory.parents), directory):  # `parents=True` would leave them open to others
         if not one.exists():
             one.mkdir(mode=0o700, exist_ok=True)
@@ -111,27 +111,27 @@ def make_private(directory: Path) -> Path:
 
 
 def check_private(found: os.stat_result, is_kind: Any) -> None:
-    """Raise PermissionError for what is not this user's alone."""
+    """Raise PermissionError for a path that is not this user's alone."""
     if not is_kind(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise PermissionError("it is not yours alone")
+        raise PermissionError("it must be yours, and closed to all other users")
 
 
 @contextlib.contextmanager
 def _open(place: Path) -> Iterator[BinaryIO]:
-    """The file, for this process alone; raises OSError where another has it, or it is not to be trusted."""
+    """Open the file for this process alone. Raises OSError if another has it, or it is not to be trusted."""
     with os.fdopen(os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         check_private(os.fstat(file.fileno()), stat.S_ISREG)
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not os.fstat(file.fileno()).st_nlink:
-            raise FileNotFoundError("another has written it meanwhile")
+            raise FileNotFoundError("another process has written it meanwhile")
         yield file
 
 
 def _read(raw: bytes) -> tuple[str, list[bytes]]:
-    """Who left it, and the frames; raises CodecError for anything else."""
+    """Return the orchestrator that left the file, and its frames. Raises CodecError if it is malformed."""
     found = packing.unpack(raw, MAX_BYTES)
     if not isinstance(found, list) or len(found) != 2:
-        raise CodecError("malformed", "it is no pair")
+        raise CodecError("malformed", "it is not a pair")
     orchestrator, frames = found
     if not isinstance(orchestrator, str) or not orchestrator.isalnum() or len(orchestrator) > 64:
         raise CodecError("malformed", "it has no orchestrator")

@@ -1,8 +1,8 @@
-"""Whether the holds that an orchestrator waits for are still stored, and whose question to ask again.
+"""Checks that the holds for which an orchestrator waits are still stored, and finds questions to ask again.
 
-A server that was emptied, or that a failover made of an older one, has forgotten who holds: nobody would ever
-answer, and the call would wait until its hold runs out. Times are seconds of a monotonic clock, and are
-arguments. Publishing a question again is others' affair.
+A server that was emptied, or an older one that took over, has forgotten which scheduler holds a call: nobody
+would ever answer, and the call would wait until its hold runs out. Times are arguments, in seconds of a
+monotonic clock. Others publish a question again.
 """
 
 import time
@@ -15,20 +15,20 @@ from toolgate_bus.transport.ports import Commands, HoldPlace
 from toolgate_bus.transport.redis.roster.roster_sets import Command
 
 EVERY_S: Final = 2.0
-"""Seconds between two looks, where nothing is missing and no connection was lost."""
+"""Seconds between two looks, if nothing is missing and no connection was lost."""
 MAX_COUNT: Final = 256
-"""Holds of one look; where there are more, the next look is at others."""
+"""Maximum number of holds in one look; if there are more, the next look is at others."""
 FIRST_AGAIN_S: Final = 2.0
 LAST_AGAIN_S: Final = 30.0
-"""Seconds between two times that one question is asked again: each pause is twice the one before."""
+"""Longest pause before one question is asked again, in seconds; each is twice the one before."""
 _log = get_logger("toolgate.bus")
 
 
 class HoldWatch:
-    """Asks in two steps: how many of them are there, and only where that is too few, which.
+    """Asks first how many of the holds are there; only if too few are, it asks which.
 
-    An answered hold is deleted behind its answer, which may be on its way to us: what is missing counts as
-    lost when it is still missing, and still waited for, at the look after.
+    An answered hold is deleted after its answer, which may be on its way here. So a missing hold counts as
+    lost if it is still missing, and still waited for, at the next look.
     """
 
     def __init__(self, keys: Keys, held: Callable[[], Sequence[HoldPlace]]) -> None:
@@ -38,7 +38,7 @@ class HoldWatch:
         self._at = 0
         self._suspects: frozenset[HoldPlace] = frozenset()
         self._pauses: dict[HoldPlace, tuple[float, float]] = {}
-        """Of each that was asked again: not before when it is the next time, and the pause after that."""
+        """Holds that were asked again, each with the earliest next time and the pause after that."""
         self._told = False
 
     def hurry(self) -> None:
@@ -46,7 +46,7 @@ class HoldWatch:
         self._due = 0.0
 
     async def look(self, commands: Commands) -> list[HoldPlace]:
-        """Ask, where it is time; gives the holds that are lost, and whose questions are to be asked again."""
+        """Ask, if it is time. Return the lost holds whose questions should be asked again."""
         if not (query := self.command(time.monotonic())):
             return []
         (found,) = await commands.pipeline(query)
@@ -55,7 +55,7 @@ class HoldWatch:
         return self.take(await commands.pipeline(queries), time.monotonic())
 
     def command(self, now: float) -> list[Command]:
-        """What asks how many of the holds are there, where it is time; else nothing."""
+        """Return the command that asks how many of the holds are there; none if it is not time."""
         if now < self._due:
             return []
         self._due = now + EVERY_S
@@ -70,11 +70,11 @@ class HoldWatch:
         return [("EXISTS", *map(self._key, self._asked))]
 
     def details(self, reply: Any) -> list[Command]:
-        """What asks which of them are there, where the reply says that not all are."""
+        """Return the commands that ask which holds are there, if the reply says that some are not."""
         if isinstance(reply, Exception):
             if not self._told:
                 self._told = True
-                _log.warning("it cannot be seen whether calls are still held", error=str(reply))
+                _log.warning("it cannot be checked whether calls are still held", error=str(reply))
             return []
         if reply == len(self._asked):
             self._suspects = self._suspects.difference(self._asked)
@@ -82,7 +82,7 @@ class HoldWatch:
         return [("EXISTS", self._key(one)) for one in self._asked]
 
     def take(self, replies: Sequence[Any], now: float) -> list[HoldPlace]:
-        """The replies to `details`; gives the holds that are lost."""
+        """Take the replies to `details`. Return the holds that are lost."""
         missing = frozenset(one for one, reply in zip(self._asked, replies, strict=True) if reply == 0)
         lost = [one for one in self._asked if one in missing & self._suspects and self._may_ask(one, now)]
         if missing - self._suspects:

@@ -1,6 +1,6 @@
-"""What operators tell one orchestrator process: that pauses or stops were changed.
+"""Handles operators' messages to one orchestrator process: pauses or stops were changed.
 
-A command line of an earlier version writes orders to stop instead, which end turns and do not stand.
+A command line of an earlier version writes orders to stop instead, which end turns once and do not last.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from toolgate_bus.transport.redis.asking.pause_watch import PauseWatch
 
 
 class OperatorOrders:
-    """Carries out what stands in `ctl:ORCH`, and has it told that this was done."""
+    """Carries out orders from `ctl:ORCH`, and has their execution reported."""
 
     def __init__(
         self, listener: Callable[[], OrchestratorListener], report: AgentReport, pauses: PauseWatch
@@ -21,7 +21,7 @@ class OperatorOrders:
         self._listener, self._report, self._pauses = listener, report, pauses
 
     def take(self, raw: bytes) -> bool:
-        """One message; whether there is something to tell, or to look at, with a heartbeat at once."""
+        """Take one message. Return whether a heartbeat must report or look at something at once."""
         if self._pauses.take(raw):
             return True
         if (order := decode_stop(raw)) is None:
@@ -31,6 +31,6 @@ class OperatorOrders:
         return True
 
     async def look(self, commands: Commands) -> None:
-        """Look at the pauses, where it is time: what follows from them is told with this heartbeat."""
+        """Look at the pauses, if it is time; this heartbeat reports what follows from them."""
         for order, sessions in await self._pauses.look(commands):
             self._report.note_order(order, sessions)

@@ -1,9 +1,9 @@
 """The orchestrator's side of the bus on Redis Streams.
 
-Three connections: one writes questions and facts (`publisher`), one reads verdicts (`verdicts`), one
-does ordinary commands: the roster. Only the tasks in here make them: a caller's cancellation never reaches
-a command. What is lost is made again, with back-off. All its streams lie in one shard, which it draws when
-it starts.
+It has three connections: one writes questions and facts (`publisher`), one reads verdicts (`verdicts`), and
+one runs ordinary commands for the roster. Only tasks of this module make them, so a caller's cancellation
+never reaches a command. A lost connection is made again, with back-off. All streams of an orchestrator lie in
+one shard, which it draws when it starts.
 """
 
 import asyncio
@@ -49,15 +49,15 @@ from toolgate_bus.transport.redis.storage.store import RedisStore
 from toolgate_bus.transport.redis.tasks import Backoff, keep
 
 LOOKS: Final = ("schedulers", NOBODY, "schedulers", "readers", "schedulers", NOBODY, "schedulers", OLD)
-"""Whom an orchestrator looks for on the roster: with each heartbeat one of these, in turn; who joins or
-leaves wakes it besides."""
+"""Sets of the roster that an orchestrator reads: one of these with each heartbeat, in turn. Members that join
+or leave wake it as well."""
 LEAVE_S: Final = 2.0
 START_S: Final = 2.5
-"""Longest that a start waits for the roster: a server that does not say a word is one that is away."""
+"""Longest wait of a start for the roster, in seconds; a server that is silent for longer counts as away."""
 DRAW_S: Final = 1.5
-"""Longest that it takes to draw a shard: where a server does not say how many there are, it is the first."""
+"""Longest time to draw a shard, in seconds; if the server does not tell their number, it is the first."""
 COMMAND_S: Final = 1.0
-"""Longest that a heartbeat waits for its replies: the next one is better than one that is late."""
+"""Longest wait of a heartbeat for its replies, in seconds: the next one is better than a late one."""
 _log = get_logger("toolgate.bus")
 
 
@@ -65,7 +65,7 @@ class RedisOrchestratorBus(OrchestratorBus):
     """`OrchestratorBus` on a Redis or Valkey server."""
 
     def __init__(self, url: str, namespace: str, shard: int | None = None) -> None:
-        """Without a shard it draws one."""
+        """Without `shard` the orchestrator draws one when it starts."""
         self.orchestrator = name_orchestrator(secrets.token_hex(8), shard or 0)
         self._url, self._namespace = url, namespace
         metrics.use_namespace(namespace)
@@ -127,16 +127,17 @@ class RedisOrchestratorBus(OrchestratorBus):
     @override
     def listen(self, listener: OrchestratorListener) -> None:
         self._listener = listener
-        moves = topology_of(self._url).moves  # else they are taken as a rule, and none is to be decided twice
+        # Without failover the server took unconfirmed questions, as a rule, and none may be decided twice.
+        moves = topology_of(self._url).moves
         unconfirmed = listener.on_unconfirmed if moves else None
         self._outbox.listen(listener.on_refusal, unconfirmed, self._on_fact_written)
         self._heart.listen(self._adopt)
         self._reader.listen(listener.on_verdicts, self._poll_now, self._order)
 
     async def start(self) -> None:
-        """Connect and begin; returns when the roster was read, or when that failed once, in 2.5 s at most.
+        """Connect and begin. Returns once the roster was read, or that failed once, in 2.5 s at most.
 
-        Raises ConfigError for what waiting would not mend: credentials, rights, keys of another type.
+        Raises ConfigError for what waiting cannot mend: credentials, rights, keys of another type.
         """
         self._stop, self._ready, self._poll = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._host = asyncio.create_task(self._run(), name="toolgate-bus")
@@ -154,8 +155,8 @@ class RedisOrchestratorBus(OrchestratorBus):
         if self._host is None:
             return
         host, self._host = self._host, None
-        self._ready.set()  # who still starts need not wait
-        # What is heard from now on could not be told of any longer.
+        self._ready.set()  # a start that still waits need not wait longer
+        # Orders that come from now on could not be reported any longer.
         self._reader.listen(lambda _: None, self._poll_now, lambda _: None)
         await self._outbox.drain()
         self._stop.set()
@@ -197,10 +198,10 @@ class RedisOrchestratorBus(OrchestratorBus):
         self._schedulers.watch(schedulers)
         self._reread()
         if self._started and len(self._schedulers.watched) > known:
-            self._poll.set()  # the heartbeat tells who is required
+            self._poll.set()  # the heartbeat reports the required schedulers
 
     def tell_agents(self) -> None:
-        """Tell at once which sessions are alive here: by a heartbeat before its time."""
+        """Report at once which sessions are alive here, by an early heartbeat."""
         self._poll.set()
 
     @property
@@ -248,7 +249,7 @@ class RedisOrchestratorBus(OrchestratorBus):
         self._reader.drop()
 
     def _lie_in(self, shard: int) -> None:
-        """Have all streams of this orchestrator in that shard: its name says so from now on."""
+        """Place all streams of this orchestrator in that shard, which its name tells from now on."""
         if shard:
             self.orchestrator = name_orchestrator(self.orchestrator, shard)
             self._shard, self._keys = shard, Keys(self._namespace, shard)
@@ -268,7 +269,7 @@ class RedisOrchestratorBus(OrchestratorBus):
                 continue
             except TransportError as error:
                 self._problem = str(error)
-                if self._has_met:  # else whoever asks says it, with what becomes of calls
+                if self._has_met:  # otherwise the caller reports it, with the consequence for calls
                     backoff.note(_log, "no connection to the bus", error)
                 self._ready.set()
                 await backoff.wait()
@@ -281,7 +282,7 @@ class RedisOrchestratorBus(OrchestratorBus):
             metrics.count(metrics.RECONNECTS, "write")
             self._on_connection_change()
             if link.refusal is not None:
-                backoff.note(_log, "the server is not the one to talk to", link.refusal)
+                backoff.note(_log, "this server cannot be used now", link.refusal)
                 await backoff.wait()
             else:
                 backoff.reset()
@@ -292,7 +293,7 @@ class RedisOrchestratorBus(OrchestratorBus):
             self._ready.set()
         elif str(error) != self._told:
             self._told = str(error)
-            _log.error("the bus refuses us", error=str(error))
+            _log.error("the bus refuses this process", error=str(error))
 
     def _on_connection_change(self) -> None:
         up = self.is_connected
@@ -308,7 +309,7 @@ class RedisOrchestratorBus(OrchestratorBus):
 
     async def _keep_roster(self) -> None:
         while True:
-            self._poll.clear()  # before the roster is read: who joins meanwhile is found by the next beat
+            self._poll.clear()  # before the roster is read: the next beat finds members that join meanwhile
             if self._outbox.up:
                 try:
                     await self._beat()
@@ -322,7 +323,7 @@ class RedisOrchestratorBus(OrchestratorBus):
                 await self._poll.wait()
 
     def _not_ready(self, error: TransportError) -> None:
-        """A heartbeat failed: as with a server that is away, nobody waits for the next one to start."""
+        """End the wait of a start: a heartbeat failed, as it does with a server that is away."""
         if not self._ready.is_set():
             _log.warning("the roster could not be read", error=str(error))
             self._ready.set()
@@ -345,7 +346,7 @@ class RedisOrchestratorBus(OrchestratorBus):
             raise
 
     def _note_ready(self) -> None:
-        """The roster was read: who starts need not wait any longer, once verdicts can be read."""
+        """End the wait of a start, as the roster was read, once verdicts can be read too."""
         if self.is_connected and self._reader.is_settled:
             self._ready.set()
         elif not self._ready.is_set() and (self._reader.refused or "").startswith("NOPERM"):
@@ -369,8 +370,8 @@ class RedisOrchestratorBus(OrchestratorBus):
 
     def _on_fact_written(self) -> None:
         if self._heart.expect_facts():
-            self._poll.set()  # told with the next heartbeat, which is now
+            self._poll.set()  # reported with the next heartbeat, which is now
 
     def _order(self, raw: bytes) -> None:
         if self._orders.take(raw):
-            self.tell_agents()  # whoever gave it waits for that
+            self.tell_agents()  # the operator waits for that

@@ -1,7 +1,7 @@
-"""Heartbeats of an orchestrator: it asks who is alive, says that it is, and keeps its streams from expiring.
+"""Heartbeats of an orchestrator: they read the roster, announce it there, and renew its streams' expiry.
 
-Each is one pipeline, and one more for what the first found. When one is due, and what follows from what
-it found, is `orchestrator`'s affair.
+Each is one pipeline, and a second one to resolve the names that the first found. `orchestrator` decides when
+one is due, and acts on what it found.
 """
 
 import time
@@ -24,17 +24,17 @@ from toolgate_bus.transport.redis.roster.shards import use_commands
 
 IDLE_INBOX_MS: Final = 60_000
 FACTS_EVERY_S: Final = 10.0
-"""Seconds between two times that our facts are kept from expiring, and trimmed."""
+"""Seconds between two renewals of the facts' expiry, each with a trim."""
 OWN_EVERY: Final = 20
-"""Heartbeats between two times that our own streams are kept from expiring, besides each that wakes us."""
+"""Number of heartbeats between two renewals of this orchestrator's streams, besides every urgent one."""
 REWIND_EVERY: Final = 10
-"""Heartbeats between two looks for verdict streams that were made anew behind our back."""
+"""Number of heartbeats between two looks for verdict streams that were created anew."""
 REWIND_IDLE: Final = 4 * REWIND_EVERY
-"""The same where nobody was asked meanwhile."""
+"""The same if no question was asked meanwhile."""
 
 
 class OrchestratorHeart:
-    """That of one orchestrator; owned by `RedisOrchestratorBus`."""
+    """The heartbeats of one orchestrator; owned by `RedisOrchestratorBus`."""
 
     def __init__(
         self,
@@ -47,27 +47,27 @@ class OrchestratorHeart:
         agents: AgentReport,
         required: Set[str],
     ) -> None:
-        """`required` are those whom a session requires, by now; it is looked at with each heartbeat."""
+        """`required` are the schedulers that sessions require, by now; each heartbeat reads it."""
         self._commands, self._keys, self._orchestrator = commands, keys, orchestrator
         self._roster, self._reader, self._outbox, self._agents = roster, reader, outbox, agents
         self._required = required
         self.view = RosterView()
-        """Who was alive at the last look."""
+        """The roster at the last look."""
         self._hurry = True
-        """Whether the next look at the roster is at everything: somebody joined or left."""
+        """True if the next look at the roster is at everything: a member joined or left."""
         self._beats = 0
         self._asked = False
-        """Whether anybody was asked since the last look for streams made anew."""
+        """True if a question was asked since the last look for streams created anew."""
         self._facts_due = 0.0
         self._known_writer = False
-        """Whether readers can find our facts also when we are gone."""
+        """True if readers can find this orchestrator's facts even after it is gone."""
 
     def move(self, keys: Keys, orchestrator: str) -> None:
-        """Be another orchestrator, in the shard of these keys; before the first heartbeat."""
+        """Beat for another orchestrator, in the shard of these keys; call it before the first heartbeat."""
         self._keys, self._orchestrator = keys, orchestrator
 
     def listen(self, adopt: Callable[[RosterView], None]) -> None:
-        """Say who is told of each look at the roster; once."""
+        """Set the callback for each look at the roster; once."""
         self._adopt = adopt
 
     def hurry(self) -> None:
@@ -75,19 +75,19 @@ class OrchestratorHeart:
         self._hurry = True
 
     def recover(self) -> None:
-        """A heartbeat failed: whatever it asked and said may be unknown, and is asked and said again."""
+        """Ask and report everything again: a heartbeat failed, and its effect is unknown."""
         self._hurry = True
         self._facts_due = 0.0
         self._agents.tell_again()
 
     def expect_facts(self) -> bool:
-        """A fact was written: whether readers have to be told, with a heartbeat at once, where to find it."""
+        """Note that a fact was written. Return whether a heartbeat must tell readers at once where it is."""
         if not self._known_writer:
             self._facts_due = 0.0
         return not self._known_writer
 
     def count_beat(self) -> bool:
-        """One more has gone well; whether it is time to look for verdict streams that were made anew."""
+        """Count a successful heartbeat. Return whether to look for verdict streams created anew."""
         self._beats += 1
         if self._beats % (REWIND_EVERY if self._asked else REWIND_IDLE):
             return False
@@ -95,7 +95,7 @@ class OrchestratorHeart:
         return True
 
     async def beat(self) -> None:
-        """One; raises TransportError, or ConfigError once what could be read was told."""
+        """Send one heartbeat. Raises TransportError, or ConfigError after it reported what it could read."""
         hurry, self._hurry = self._hurry, False
         await self._roster.learn_minute()
         look = self._roster.asks(everything=hurry)
@@ -111,7 +111,7 @@ class OrchestratorHeart:
             *self._agents.commands(),
             *self._upkeep(everything=hurry),
         ]
-        if keeps_facts:  # before: a first fact that is written meanwhile asks for it anew
+        if keeps_facts:  # set before: a first fact that is written meanwhile sets it anew
             self._facts_due = time.monotonic() + FACTS_EVERY_S
         replies = await self._commands.pipeline(commands)
         at = len(look.commands) + len(told)
@@ -122,7 +122,7 @@ class OrchestratorHeart:
                 if isinstance(error, ConfigError):
                     wrong = wrong or error
                 elif look.commands and command is commands[0]:
-                    raise error  # else the roster is read, and we are told again of in half a second
+                    raise error  # otherwise the roster was read, and the next heartbeat announces us
             elif command == TIME:
                 self._roster.set_time(reply)
         if keeps_facts:
@@ -136,7 +136,7 @@ class OrchestratorHeart:
             raise wrong  # what could be read was
 
     def _upkeep(self, *, everything: bool) -> list[Sequence[Arg]]:
-        """What lets inboxes expire that nobody reads, and keeps our own streams from it now and then."""
+        """Return commands that let unread inboxes expire, and now and then renew our own streams' expiry."""
         asked = self._outbox.take_recipients()
         self._asked = self._asked or bool(asked)
         shard = shard_of(self._orchestrator)
@@ -149,5 +149,5 @@ class OrchestratorHeart:
         return commands
 
     async def keep_facts(self, server_ms: int) -> None:
-        """Have readers find our facts for an hour, by the server's time; older ones are dropped."""
+        """Keep our facts findable for an hour, by the server's time, and drop older ones."""
         await self._commands.pipeline(keep_commands(self._keys, self._orchestrator, server_ms))

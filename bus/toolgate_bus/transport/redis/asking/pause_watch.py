@@ -1,9 +1,8 @@
-"""What of the server's pauses and stops an orchestrator knows: when it looks, and which look counts.
+"""Follows the server's pauses and stops for an orchestrator: when it looks, and which look counts.
 
-It looks at its start, after each reconnection, when it is told that they were changed, and now and then
-besides; never for a decision. A server that was emptied, or that a failover made of an older one, has
-forgotten who is paused and stopped, and cannot say so: what bears an older mark than what is known, or none,
-ends neither.
+It looks at its start, after each reconnection, after a notice of a change, and now and then besides; never
+for a decision. A server that was emptied, or an older one that took over, has forgotten the pauses and stops,
+and cannot say so. So a look whose mark is older than the known one, or missing, ends neither.
 """
 
 import time
@@ -19,24 +18,24 @@ from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.storage.pauses import read_pauses
 
 EVERY_S: Final = 10.0
-"""Seconds between two looks where nobody told of a change."""
+"""Seconds between two looks without a notice of a change."""
 EVERY_PAUSED_S: Final = 2.0
-"""The same while something is paused: whoever resumed it may have died before telling. A stop may stand for
-weeks, and changes nothing of it."""
+"""The same while something is paused: the process that resumed it may have died before its notice. A stop may
+stand for weeks, and does not count here."""
 MAX_ORDERS: Final = 64
 _log = get_logger("toolgate.bus")
 
 
 class PauseWatch:
-    """Looks, and tells whoever holds calls back."""
+    """Reads the pauses when it is time, and passes them on."""
 
     def __init__(self, keys: Keys, adopt: Callable[[StandingPauses], Sequence[str]]) -> None:
-        """`adopt` takes what stands, and gives the sessions whose turns it ends."""
+        """`adopt` takes the pauses that stand, and returns the sessions whose turns they end."""
         self._keys, self._adopt = keys, adopt
         self._due = 0.0
         self._mark = 0
         self._orders: dict[str, int] = {}
-        """What was ordered and not seen yet: ids of orders, with the marks of their changes."""
+        """Ids of orders that were not seen yet, with the marks of their changes."""
         self._told = False
 
     def hurry(self) -> None:
@@ -44,7 +43,7 @@ class PauseWatch:
         self._due = 0.0
 
     def take(self, raw: bytes) -> bool:
-        """An operator's message; whether it was about pauses, which are then looked at with the next beat."""
+        """Take an operator's message. Return whether it was about pauses: the next beat looks at them."""
         notice = decode_notice(raw)
         if notice is None:
             return False
@@ -54,9 +53,9 @@ class PauseWatch:
         return True
 
     async def look(self, commands: Commands) -> list[tuple[str, Sequence[str]]]:
-        """Look, where it is time; give the orders that are carried out, with the sessions whose turns ended.
+        """Look, if it is time. Return the orders carried out, with the sessions whose turns they ended.
 
-        Where nothing can be read, all stays as it is known, and the next heartbeat tries again.
+        If nothing can be read, the known pauses stay, and the next heartbeat tries again.
         """
         now = time.monotonic()
         if now < self._due:
@@ -64,10 +63,10 @@ class PauseWatch:
         self._due = now + EVERY_S
         try:
             found = await read_pauses(commands, self._keys)
-        except ConfigError as error:  # this user may not: the others are paused all the same
+        except ConfigError as error:  # this user may not read them: the others are paused all the same
             if not self._told:
                 self._told = True
-                _log.warning("it cannot be seen what operators have paused and stopped", error=str(error))
+                _log.warning("pauses and stops of operators cannot be read", error=str(error))
             return []
         except TransportError:
             self.hurry()
@@ -75,10 +74,10 @@ class PauseWatch:
         return self.learn(found)
 
     def learn(self, found: StandingPauses) -> list[tuple[str, Sequence[str]]]:
-        """What was read; gives the orders that are carried out with it."""
+        """Take the pauses that were read. Return the orders that are carried out with them."""
         if found.unreadable:
             metrics.count(metrics.BAD_MESSAGES, "operator", "malformed")
-        if found.mark < self._mark:  # (it was emptied, or is an older one)
+        if found.mark < self._mark:  # the server was emptied, or is an older one
             return []
         self._mark = found.mark
         ended = self._adopt(found)

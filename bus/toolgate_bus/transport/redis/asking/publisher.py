@@ -1,8 +1,8 @@
-"""What an orchestrator writes over one connection: its questions, its facts, a word to its own reader.
+"""Writes an orchestrator's questions, its facts, and entries for its own reader, over one connection.
 
-All that is queued in one tick of the event loop goes out in one write, several questions for one inbox
-as one frame. Facts that wait go along with the next questions, or a little later by themselves, and only
-once the server has confirmed those before them: what it refuses must not come to stand behind them.
+All that is queued in one tick of the event loop goes out in one write, several questions for one inbox as one
+frame. Waiting facts go along with the next questions, or a little later by themselves. They go only once the
+server has confirmed the facts before them: those that it refuses must not come to stand behind later ones.
 """
 
 import asyncio
@@ -24,26 +24,27 @@ from toolgate_bus.transport.redis.client.link import Link, ServerError, pack_com
 from toolgate_bus.transport.redis.roster.roster import BEAT_SECONDS
 
 EARLY: Final = 32
-"""So many questions for one inbox do not wait for the end of the tick: both sides can work at once."""
+"""Number of questions for one inbox that are written before the tick ends: both sides work at once."""
 MAX_INBOXES: Final = 1024
-"""Schedulers whose keys are kept at hand."""
+"""Maximum number of schedulers whose keys are cached."""
 MAX_WAITING: Final = 10_000
-"""Facts; those beyond are dropped."""
+"""Maximum number of waiting facts; further ones are dropped."""
 ALONG_S: Final = 0.005
-"""Seconds that facts wait for company, before they go along with the next questions: a write of their own
-would cost more than they do."""
+"""Seconds that facts wait for company before they go along with questions: a write of their own costs more
+than they do."""
 LATEST_S: Final = 0.015
-"""Seconds after which they go by themselves."""
+"""Seconds after which facts go by themselves."""
 UNSENT_BYTES: Final = 8 * 1024 * 1024
 KEPT_AGAIN_S: Final = 1.0
-"""Least seconds between two times that facts are written again which a server had confirmed."""
+"""Least seconds between two repeated writes of facts that a server had confirmed."""
 FACTS_AGAIN_S: Final = 1.0
 """Seconds until facts that the server refused are tried again."""
 ASK_AGAIN_S: Final = 2.0
-"""A question that the server did not take, as it was not the one to ask, is of no use after that."""
+"""Seconds after which a question is of no use any longer if the server did not take it, as it was not the
+primary."""
 DRAIN_S: Final = 3.0
-"""Longest that the end waits for the server to take what is queued, where there is a connection. What it has
-not taken by then waits for the next process."""
+"""Longest wait at the end for the server to take what is queued, in seconds, if there is a connection. The
+rest is left to the next process."""
 _log = get_logger("toolgate.bus")
 
 OnRefusal = Callable[[str, Sequence[bytes], str], None]
@@ -51,7 +52,7 @@ OnUnconfirmed = Callable[[str, Sequence[bytes]], None] | None
 
 
 class _QuestionFrame(NamedTuple):
-    """The questions of one frame: what a reply to them is waited for with."""
+    """The questions of one frame: the tag of their command."""
 
     scheduler: str
     event: str
@@ -59,7 +60,7 @@ class _QuestionFrame(NamedTuple):
 
 
 class _Facts(NamedTuple):
-    """What a reply to facts is waited for with; those of an earlier try say nothing any more."""
+    """The tag of commands that write facts; replies to an earlier try do not count."""
 
     tried: int
 
@@ -68,32 +69,32 @@ DRAIN: Final = object()
 
 
 class Outbox:
-    """Owned by `RedisOrchestratorBus`, which makes its connection, and makes it again."""
+    """The queue of an orchestrator's writes; `RedisOrchestratorBus` owns it and makes its connections."""
 
     def __init__(self, keys: Keys, orchestrator: str, keep: Callable[[str, Sequence[bytes]], bool]) -> None:
-        """`keep` is given, at the end, the facts that the server did not take: whether it has kept them."""
+        """`keep` is called at the end with facts that the server did not take; it returns if it kept them."""
         self.move(keys, orchestrator)
         self._keep = keep
         self._link: Link | None = None
         self._asks: dict[tuple[Sequence[str], str], list[tuple[bytes, bytes]]] = {}
         self._again: list[tuple[float, _QuestionFrame]] = []
         self._unconfirmed: list[_QuestionFrame] = []
-        """Questions that were lost with a connection, or their confirmations were."""
+        """Questions that may be lost, as their connection ended before their confirmations came."""
         self._waiting: list[Callable[[], FactPayload]] = []
-        """Facts that are to be written, each as what makes its bytes: off every decision's path."""
+        """Facts to write, each as a function that makes its bytes, so that no decision waits for that."""
         self._along_at = 0.0
-        """When they go along with questions (`time.monotonic`)."""
+        """Time from which they go along with questions (`time.monotonic`)."""
         self._facts = FactBuffer()
         self._facts_tag = _Facts(0)
         self._facts_refused = False
         self._is_trial = False
-        """Whether the oldest frame alone is under way, to see whether the server takes facts."""
+        """True if only the oldest frame is under way, to see whether the server takes facts."""
         self._is_overdue = False
-        """Whether facts were to be written by themselves, and wait for those before them."""
+        """True if facts should have gone by themselves, and wait for those before them."""
         self._is_last = False
-        """Whether nothing comes after what is queued now."""
+        """True if nothing comes after what is queued now."""
         self._is_kept = False
-        """Whether this connection was told when the stream of our facts expires."""
+        """True if the expiry of the stream of facts was set on this connection."""
         self._kept_written = float("-inf")
         self._kept_timer: asyncio.TimerHandle | None = None
         self._flushing = False
@@ -102,26 +103,26 @@ class Outbox:
         self._asked: set[str] = set()
 
     def move(self, keys: Keys, orchestrator: str) -> None:
-        """Be another orchestrator, in the shard of these keys; before it connects."""
+        """Write for another orchestrator, in the shard of these keys; call it before connecting."""
         self._keys, self._orchestrator = keys, orchestrator
         self._inbox_of = lru_cache(MAX_INBOXES)(keys.inbox)
 
     def listen(
         self, refused: OnRefusal, unconfirmed: OnUnconfirmed, fact_written: Callable[[], None]
     ) -> None:
-        """Say who is told of questions that could not be written, or may not have been (if anybody), and of
-        facts that were; once."""
+        """Set the callbacks for questions that could not be written, for questions that may not have been
+        written (None: for none), and for written facts; once."""
         self._refused, self._on_unconfirmed, self._fact_written = refused, unconfirmed, fact_written
 
     # ------------------------------------------------------------------ its connection
 
     @property
     def up(self) -> bool:
-        """Whether there is a connection."""
+        """True if there is a connection."""
         return self._link is not None
 
     async def connect(self, url: str) -> Link:
-        """Make the connection; raises ConfigError or TransportError."""
+        """Make the connection. Raises ConfigError or TransportError."""
         name, near = f"toolgate-orch-{self._orchestrator}-write", self._keys.facts(self._orchestrator)
         link = await open_link(url, name, self._on_reply, near=near)
         link.unanswered = _QuestionFrame
@@ -134,11 +135,11 @@ class Outbox:
         return self._link
 
     def catch_up(self) -> None:
-        """After connecting: what may have been lost with the old connection or server; then what waits.
+        """Write, after connecting, what the old connection or server may have lost; then what waits.
 
-        What was not lost is there twice then; readers know a fact by its number. Questions are written
-        again where the server said that it did not take them; of those of which it said nothing, whoever
-        asked may want to be told, who knows whether anybody still waits for them.
+        Facts that were not lost are then there twice; readers know a fact by its number. Questions that the
+        server said it did not take are written again. For questions without a reply, the callback of `listen`
+        decides: the caller knows whether anybody still waits for them.
         """
         now = time.monotonic()
         self._is_kept = False
@@ -155,9 +156,9 @@ class Outbox:
         self._write_asks()
 
     def _write_kept(self, now: float) -> None:
-        """Write again what was confirmed shortly before the connection was lost: a failover may forget it.
+        """Write again the facts that were confirmed shortly before the loss: a failover may forget them.
 
-        After many losses in a row, a little later: the write before may have been lost with its connection.
+        After many losses in a row, this happens a little later: the last such write may have been lost, too.
         All other facts wait behind it.
         """
         early = self._kept_written + KEPT_AGAIN_S - now
@@ -173,7 +174,7 @@ class Outbox:
         self._write_kept(time.monotonic())
 
     def drop(self) -> None:
-        """Be without a connection; one that is still there is closed."""
+        """Close the connection, if there is one."""
         link, self._link = self._link, None
         if link is None:
             return
@@ -187,7 +188,7 @@ class Outbox:
             self._unconfirmed += owed
 
     async def drain(self) -> None:
-        """Write what is queued, and wait for the server to take it, but not for ever; nothing comes after."""
+        """Write what is queued, and wait up to `DRAIN_S` for the server to take it; nothing comes after."""
         self._flush()
         self._is_last = True
         if self._link is not None and (self._facts_refused or self._is_trial or self._kept_timer is not None):
@@ -202,7 +203,7 @@ class Outbox:
             self._link.write(pack_command(("PING",)), (DRAIN,))
             with anyio.move_on_after(DRAIN_S):
                 await self._drained.wait()
-        self._make_frames()  # what is counted with those that could not be written is counted
+        self._make_frames()  # metrics that are counted when facts are made are counted for these, too
         left = self._facts.list_unconfirmed()
         if left and not self._keep(self._orchestrator, left):
             self._facts.give_up()
@@ -210,14 +211,14 @@ class Outbox:
     # ------------------------------------------------------------------ what is queued
 
     def take_recipients(self) -> set[str]:
-        """The schedulers that were asked since this was last called."""
+        """Return the schedulers that were asked since the last call."""
         asked, self._asked = self._asked, set()
         return asked
 
     def ask(
         self, schedulers: Sequence[str], decision: bytes, item: bytes, event: str = "tool:selecting"
     ) -> None:
-        """Queue one question for several; it is written within this tick of the loop."""
+        """Queue one question for several schedulers; it is written within this tick of the loop."""
         waiting = self._asks.setdefault((schedulers, event), [])
         waiting.append((decision, item))
         if not self._flushing:
@@ -239,18 +240,18 @@ class Outbox:
             self._fact_timer = asyncio.get_running_loop().call_later(LATEST_S, self._write_facts)
 
     def hurry_facts(self) -> None:
-        """Write within this tick of the loop what facts are queued."""
+        """Write the queued facts within this tick of the loop."""
         if not self._hurries:
             self._hurries = True
             asyncio.get_running_loop().call_soon(self._write_facts)
 
     @property
     def has_open_facts(self) -> bool:
-        """Whether facts wait, or are not yet confirmed."""
+        """True if facts wait, or are not yet confirmed."""
         return bool(self._waiting) or self._facts.is_begun
 
     def send(self, *commands: Sequence[Arg]) -> None:
-        """Write commands whose replies do not matter, all or none of them; nothing without a connection."""
+        """Write commands whose replies do not matter, all or none; none without a connection."""
         if self._link is not None:
             self._link.write(b"".join(map(pack_command, commands)), (None,) * len(commands))
 
@@ -265,7 +266,7 @@ class Outbox:
         if not asks:
             return
         link = self._link
-        if link is None:  # it was lost in this very tick: whoever asks later is told by `up`
+        if link is None:  # it was lost in this very tick: later callers see it by `up`
             for (schedulers, event), waiting in asks.items():
                 for scheduler in schedulers:
                     if self._on_unconfirmed is not None:
@@ -295,7 +296,7 @@ class Outbox:
     def _write_facts(self) -> None:
         self._hurries = False
         if self._facts_refused:
-            return  # they wait until the server takes them again: the timer is that of the next try
+            return  # they wait until the server takes facts again: the timer is for the next try
         self._stop_timer()
         if self._link is None:
             return  # they wait for the connection
@@ -307,10 +308,10 @@ class Outbox:
                 self._link.write(b"".join(packed), tags)
 
     def _with_expiry(self, facts: list[bytes]) -> tuple[list[bytes], tuple[Any, ...]]:
-        """The commands that write facts, with what each reply is waited for.
+        """Return the commands that write facts, with their tags.
 
-        The first of a connection say in the same write when they expire: who is killed right after it says
-        nothing any more.
+        The first on a connection also set the stream's expiry, in the same write: a process that is killed
+        right after it sets none any more.
         """
         tags = (self._facts_tag,) * len(facts)
         if self._is_kept:
@@ -320,13 +321,13 @@ class Outbox:
         return [*facts, pack_command(expiry)], (*tags, None)
 
     def _commands_along(self, link: Link) -> list[bytes]:
-        """The commands that write facts with questions: of a full frame, or of facts that waited a while."""
+        """Return commands that write facts with questions, if a frame is full or facts waited a while."""
         if len(self._waiting) < packing.MAX_ITEMS and time.monotonic() < self._along_at:
             return []
         return self._commands_of_facts(link)
 
     def _commands_of_facts(self, link: Link) -> list[bytes]:
-        """The commands that write all facts that wait, to be sent next; none while they cannot be taken."""
+        """Return the commands that write all waiting facts, to be sent next; none while they must wait."""
         if self._facts_refused:
             return []
         if (self._facts.is_begun or self._kept_timer is not None) and not self._is_last:
@@ -339,7 +340,7 @@ class Outbox:
         return [self._command_of(frame) for frame in self._make_frames()]
 
     def _make_frames(self) -> list[bytes]:
-        """The frames of all facts that wait; from now on they are unconfirmed."""
+        """Make frames of all waiting facts, which are unconfirmed from now on."""
         waiting, self._waiting = self._waiting, []
         return self._facts.add(waiting)
 
@@ -348,7 +349,7 @@ class Outbox:
         return pack_command(("XADD", key, "*", "event", "facts", "frame", frame))
 
     def _write_unconfirmed(self, most: int | None = None) -> None:
-        """Write again what is not confirmed, in its order."""
+        """Write the unconfirmed frames again, in order."""
         self._facts_tag = _Facts(self._facts_tag.tried + 1)
         commands = [self._command_of(frame) for frame in self._facts.list_unconfirmed()[:most]]
         if self._link is not None and commands:
@@ -356,7 +357,7 @@ class Outbox:
             self._link.write(b"".join(packed), tags)
 
     def _try_facts(self) -> None:
-        """See with the oldest frame whether the server takes facts; then come the others, in their order."""
+        """Write the oldest frame, to see whether the server takes facts; the others follow in order."""
         self._stop_timer()
         if self._link is None:
             return
@@ -366,7 +367,7 @@ class Outbox:
             self._write_facts()
 
     def _write_rest(self) -> None:
-        """The server has taken the oldest frame: write the others."""
+        """Write the other frames: the server has taken the oldest."""
         self._is_trial = False
         if self._facts_refused:
             self._facts_refused = False
@@ -386,13 +387,13 @@ class Outbox:
             return
         metrics.count(metrics.REFUSED_WRITES, "facts")
         self._is_kept = False  # perhaps there is no stream yet that could expire
-        self._facts_tag = _Facts(self._facts_tag.tried + 1)  # what else is under way says nothing any more
+        self._facts_tag = _Facts(self._facts_tag.tried + 1)  # other replies under way do not count any more
         if not self._facts_refused:
             self._facts_refused = True
             _log.error(
                 "the server refuses facts: they wait, and are tried again each second", error=str(reply)
             )
-        if reply.code == "WRONGTYPE":  # a key that is ours alone, and what is there holds no fact
+        if reply.code == "WRONGTYPE":  # the key is ours alone, and what it holds is no fact
             self.send(("DEL", self._keys.facts(self._orchestrator)))
         self._stop_timer()
         self._fact_timer = asyncio.get_running_loop().call_later(FACTS_AGAIN_S, self._try_facts)

@@ -1,18 +1,18 @@
-"""Whose streams are not read for a while: who floods, or whose key holds something else. Pure.
+"""Decides whose streams are not read for a while: they flood, or their key holds something else. Pure.
 
-One slip is forgiven at once; who goes on is left out for longer each time, up to half a minute. Time is
-an argument, in seconds of any monotonic clock.
+The first slip is forgiven at once; each further one leaves the stream out for longer, up to half a minute.
+Time is an argument, in seconds of any monotonic clock.
 """
 
 from typing import Final
 
 MAX_BYTES: Final = 8 * 1024 * 1024
-"""So much within a second is more than any honest scheduler says to one orchestrator."""
+"""Bytes within a second that no honest scheduler sends to one orchestrator."""
 WINDOW_S: Final = 1.0
 SECOND_S: Final = 0.1
 MAX_SECONDS: Final = 30.0
 FORGIVEN_S: Final = 10.0
-"""Seconds of good behaviour, after the last time out, that make a slip the first one again."""
+"""Seconds without a slip, after the last time out, until the next slip counts as a first one."""
 
 
 class Quarantine:
@@ -25,10 +25,10 @@ class Quarantine:
         self._brought: dict[str, int] = {}
         self._since = float("-inf")
         self.suspects: dict[str, tuple[float, float]] = {}
-        """Who is left out, or lately was: until when, and for how many seconds."""
+        """Schedulers that are left out, or lately were: until when, and for how many seconds."""
 
     def much(self, size: int, now: float) -> bool:
-        """Whether, with so many bytes more, all together bring enough for one of them to flood."""
+        """Count these bytes. Return whether all together are enough for one scheduler to flood."""
         if now - self._since > WINDOW_S:
             self._brought.clear()
             self._since, self._all = now, 0
@@ -36,12 +36,12 @@ class Quarantine:
         return self._all > MAX_BYTES
 
     def count_bytes(self, name: str, size: int) -> bool:
-        """Whether, with so many bytes more while there is `much`, it is this one that floods."""
+        """Count these bytes while there is `much`. Return whether this scheduler floods."""
         self._brought[name] = total = self._brought.get(name, 0) + size
         return total > MAX_BYTES // 2
 
     def again(self, name: str, now: float) -> float:
-        """It slipped: for how many seconds it is left out."""
+        """Note a slip. Return the seconds for which the scheduler is left out."""
         self._brought.pop(name, None)
         until, seconds = self.suspects.get(name, (now - 2 * FORGIVEN_S, 0.0))
         seconds = min(MAX_SECONDS, max(SECOND_S, seconds * 4)) if now - until < FORGIVEN_S else 0.0
@@ -49,7 +49,7 @@ class Quarantine:
         return seconds
 
     def out(self, now: float) -> frozenset[str]:
-        """Who is left out at the moment."""
+        """Return the schedulers that are left out at the moment."""
         for name in [name for name, (until, _) in self.suspects.items() if now - until > FORGIVEN_S]:
             del self.suspects[name]
         return frozenset(name for name, (until, _) in self.suspects.items() if now < until)

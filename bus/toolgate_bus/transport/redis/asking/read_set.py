@@ -1,6 +1,6 @@
-"""Whose verdicts an orchestrator reads: those it must hear, those on the roster, for a while who left. Pure.
+"""Decides whose verdicts an orchestrator reads: schedulers required, on the roster, or just left.
 
-Times are seconds of a monotonic clock, and are arguments.
+Pure: times are arguments, in seconds of a monotonic clock.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,26 +9,26 @@ from typing import Final
 from toolgate_bus.transport.ports import Member
 
 LEAVING_S: Final = 10.0
-"""Longer than a worker takes to finish what it has in hand."""
+"""Seconds that a scheduler is read after it left: longer than a worker needs for what it has in hand."""
 
 
 class ReadSet:
-    """The schedulers of one orchestrator."""
+    """The schedulers that one orchestrator reads."""
 
     def __init__(self) -> None:
         self.present: tuple[Member, ...] = ()
-        """Those on the roster, and those that vanished from it without leaving."""
+        """Schedulers on the roster, and those that vanished from it without leaving."""
         self.watched: set[str] = set()
-        """Those that it must hear, alive or not: a session requires them."""
+        """Schedulers that must be read, alive or not: a session requires them."""
         self._leaving: dict[str, float] = {}
-        """Schedulers that left, by when: they finish what they have in hand, and are still heard."""
+        """Schedulers that left, each with the time; they finish what they have in hand, and are read."""
 
     def watch(self, schedulers: Iterable[str]) -> None:
         """Read these as well, alive or not."""
         self.watched.update(schedulers)
 
     def adopt(self, present: tuple[Member, ...], now: float) -> bool:
-        """These are there now; whether an orchestrator must be told of that."""
+        """Take the schedulers that are there now. Return whether the orchestrator must learn of a change."""
         changed = _summarize(present) != _summarize(self.present)
         names = {member.name for member in present}
         left = {member.name for member in self.present} - names
@@ -42,10 +42,10 @@ class ReadSet:
 
     @property
     def names(self) -> frozenset[str]:
-        """All of them."""
+        """All schedulers that are read."""
         return frozenset(self.watched.union(self._leaving, (member.name for member in self.present)))
 
 
 def _summarize(members: Sequence[Member]) -> list[tuple[Member, bool]]:
-    """What of them an orchestrator must be told of, when it changes."""
+    """Return the parts of members whose changes an orchestrator must learn of."""
     return [(one, one.signed) for one in members]

@@ -1,13 +1,13 @@
 """Reads every verdict stream of one orchestrator with one blocking read.
 
-Explicit last ids, never `$`; new streams from `0-0`, so that no verdict is missed while the read
-set changes. The orchestrator's own wake stream is in the set: an entry there makes the read return.
-The next read goes out before a large batch is looked at, and behind a small one.
+Reads name last ids, never `$`, and begin new streams at `0-0`, so that no verdict is missed while the read
+set changes. The orchestrator's own wake stream is in the set: an entry there makes the read return. The next
+read goes out before a large batch is handled, and after a small one.
 
-One read of all streams is as bad as the worst of them. So no reply may be long: where one is, streams
-are read one by one, a few entries each, until they are as quiet as they should be; what floods even then
-is emptied, and whoever goes on is left out for a while (`quarantine`). What is addressed to us under a
-key of another type is no verdict either, and goes the same way.
+One read of all streams is as bad as the worst of them, so no reply may be long. After a long one, streams are
+read one by one, a few entries each, until they are quiet again. A stream that floods even then is emptied,
+and a scheduler that goes on is left out for a while (`quarantine`). A verdict stream whose key has another
+type is treated the same way.
 """
 
 import asyncio
@@ -31,19 +31,19 @@ from toolgate_bus.transport.redis.tasks import Backoff
 
 COUNT: Final = 256
 FEW: Final = 2
-"""Entries of each stream at a time while one of them floods."""
+"""Number of entries read from each stream at a time while one of them floods."""
 MAX_BYTES: Final = FEW * (MAX_FRAME + 4096)
-"""No reply may be longer: by far more than any honest one, and never longer than these few entries."""
+"""Maximum size of a reply in bytes: far more than an honest one has, and enough for these few entries."""
 FEW_BYTES: Final = 1024
-"""Replies of so many are looked at sooner than the next one could come."""
+"""Size up to which a reply is handled before the next read goes out: the next could not come sooner."""
 MUCH_BYTES: Final = 64 * 1024
-"""Replies of less are nobody's flood, as long as they do not add up."""
+"""Size below which replies are no flood, as long as they do not add up."""
 AT_ONCE: Final = 8
 """Frames of a long reply handed on in one turn of the event loop; each holds up to 64 verdicts."""
 MAX_FIELDS: Final = 64
 FIRST_ID: Final = b"0-0"
 OPERATOR: Final = "operator"
-"""Whose fault it is when one of our own streams is not right, as far as that can be known."""
+"""Name under which faults of our own streams are counted; their writer is not known."""
 _READABLE: Final = (b"stream", b"none")
 _log = get_logger("toolgate.bus")
 
@@ -51,7 +51,7 @@ Frames = Sequence[tuple[str, bytes]]
 
 
 class VerdictReader:
-    """The read half of an orchestrator's bus; owned by `RedisOrchestratorBus`."""
+    """The reading side of an orchestrator's bus; owned by `RedisOrchestratorBus`."""
 
     def __init__(self, url: str, keys: Keys, orchestrator: str, commands: Commands) -> None:
         self._url, self._commands = url, commands
@@ -61,22 +61,22 @@ class VerdictReader:
         self._came = 0
         """Bytes of replies that the quarantine has not counted yet."""
         self._is_much = False
-        """Whether so much came lately that each reply is looked at for who floods."""
+        """True if lately so much came that each reply is searched for a scheduler that floods."""
         self.reading: frozenset[str] = frozenset()
         self._names: dict[bytes, str] = {}
         self.move(keys, orchestrator)
         self._one_by_one = False
         self._quiet = True
         self._proved = False
-        """Whether all streams have been read on this connection."""
+        """True if all streams have been read on this connection."""
         self._waiting: dict[str, deque[bytes]] = {}
         """Frames that came all at once: a few of each scheduler are handed on at a time."""
         self._search: asyncio.Future[None] | None = None
         self.refused: str | None = None
-        """Why the last read was refused, until one is answered."""
+        """Error of the last read, if it was refused; None once one is answered."""
 
     def move(self, keys: Keys, orchestrator: str) -> None:
-        """Read what is for this orchestrator; before it connects."""
+        """Read for this orchestrator; call it before it connects."""
         self._keys, self._orchestrator = keys, orchestrator
         self._wake = keys.wake(orchestrator).encode()
         self._control = keys.control(orchestrator).encode()
@@ -86,17 +86,17 @@ class VerdictReader:
     def listen(
         self, heard: Callable[[Frames], None], woken: Callable[[], None], ordered: Callable[[bytes], None]
     ) -> None:
-        """Say who takes verdict frames, who is told of a wake-up, and who takes orders."""
+        """Set the callbacks for verdict frames, for wake-ups, and for orders."""
         self._heard, self._woken, self._ordered = heard, woken, ordered
 
     @property
     def _own(self) -> tuple[bytes, ...]:
-        """The streams that are read whoever is alive."""
+        """Streams that are read whatever schedulers are alive."""
         return self._wake, self._control
 
     @property
     def up(self) -> bool:
-        """Whether verdicts can be read right now."""
+        """True if verdicts can be read right now."""
         return self._link is not None
 
     @property
@@ -106,11 +106,11 @@ class VerdictReader:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the running read covers all that can be read."""
+        """True if the running read covers all that can be read."""
         return self._proved and self._link is not None and self._readable() == self.reading
 
     def want(self, schedulers: frozenset[str]) -> bool:
-        """Change the read set; True if the blocked read must be woken to learn of it."""
+        """Change the read set. Return True if the blocked read must be woken to learn of it."""
         self._wanted = schedulers
         return self._link is not None and self._readable() != self.reading
 
@@ -123,7 +123,7 @@ class VerdictReader:
             self._link = None
 
     async def run(self, changed: Callable[[], None]) -> None:
-        """Keep the connection until cancelled; `changed` is told when it comes and goes."""
+        """Keep the connection until cancelled; `changed` is called when it comes and goes."""
         backoff = Backoff()
         name = f"toolgate-orch-{self._orchestrator}-read"
         was_up = False
@@ -157,10 +157,10 @@ class VerdictReader:
                 await self._on_flood(link)
 
     async def _open_link(self, name: str, *, reach: bool) -> Link:
-        """A connection, with which streams that were made anew are read from their beginnings.
+        """Open a connection; streams that were created anew are then read from their beginnings.
 
-        With `reach` one for ordinary commands is made at the same time, as it is needed next: not for each
-        try where a server refuses us, or is away.
+        With `reach`, also make a connection for ordinary commands at the same time, as it is needed next. Do
+        not ask for that on each try, while a server refuses us or is away.
         """
         beside = asyncio.create_task(self._reach_server()) if reach else None
         try:
@@ -181,7 +181,7 @@ class VerdictReader:
         return link
 
     async def _reach_server(self) -> None:
-        """Have a connection for ordinary commands."""
+        """Make sure that there is a connection for ordinary commands."""
         with contextlib.suppress(ToolgateError):
             await self._commands.execute("PING")
 
@@ -238,12 +238,12 @@ class VerdictReader:
             self._one_by_one = not self._quiet
             if not self._proved:
                 self._proved = self.refused is None
-                self._woken()  # who waits for that need not wait for a heartbeat
+                self._woken()  # a start that waits for that need not wait for a heartbeat
             self._read()
         if reply:
             self._hand_on(reply, names, size)
         if tag is READ and not flooding and size <= FEW_BYTES:
-            # Behind whoever waits for what came, and behind what they ask next.
+            # After the tasks that wait for what came, and after the questions that they ask next.
             asyncio.get_running_loop().call_soon(self._read_later)
 
     def _hand_on(self, batch: Any, names: dict[bytes, str], size: int) -> None:
@@ -269,7 +269,7 @@ class VerdictReader:
                     self._ordered(_frame(fields))
 
     def _take_turns(self, frames: Frames) -> None:
-        """So many at once would keep the loop: a few of each scheduler go first, then a few more."""
+        """Hand on many frames in turns, a few of each scheduler at a time, so that the loop stays free."""
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._next_turn)
         for name, frame in frames:
@@ -287,10 +287,10 @@ class VerdictReader:
         if frames:
             self._heard(frames)
 
-    # ------------------------------------------------------------------ what is not as it should be
+    # ------------------------------------------------------------------ floods and refusals
 
     def _floods(self, batch: Any) -> bool:
-        """Count what came; whether one of the streams has brought more than can be honest: it is emptied."""
+        """Count what came. Return whether a stream brought more than an honest one; it is then emptied."""
         came, self._came = self._came, 0
         self._is_much = self._misbehaving.much(came, time.monotonic())
         if not self._is_much:
@@ -305,10 +305,10 @@ class VerdictReader:
         return bool(guilty)
 
     async def _on_flood(self, link: Link) -> None:
-        """The connection was dropped for a reply that was too long."""
+        """Handle the loss of a connection that was dropped for a reply that was too long."""
         guilty: Any = link.owed[0] if link.owed else READ
         if guilty is READ:
-            self._one_by_one = True  # to see whose it is
+            self._one_by_one = True  # to see which stream it is
         else:
             with contextlib.suppress(ToolgateError):
                 await self._empty([guilty], "flood")
@@ -317,14 +317,14 @@ class VerdictReader:
         return self._names.get(stream, OPERATOR)
 
     async def _empty(self, streams: Sequence[bytes], reason: str) -> None:
-        """Delete what is addressed to us and cannot be read; its scheduler is left out for a while."""
+        """Delete streams that cannot be read; their schedulers are left out for a while."""
         now = time.monotonic()
         for stream in streams:
             name = self._name(stream)
             seconds = self._misbehaving.again(name, now)
             metrics.count(metrics.BAD_MESSAGES, name, reason)
             _log.error(
-                "what stands in a verdict stream cannot be read: dropped",
+                "a verdict stream cannot be read: its content is dropped",
                 scheduler=name,
                 reason=reason,
                 seconds=round(seconds, 2),
@@ -333,7 +333,7 @@ class VerdictReader:
         await self._commands.pipeline([("DEL", stream) for stream in streams])
 
     def _look(self, work: Any) -> None:
-        """Do this, then read again."""
+        """Do this work, then read again."""
         self._search = asyncio.ensure_future(work)
         self._search.add_done_callback(self._on_search_done)
 
@@ -361,11 +361,11 @@ class VerdictReader:
         if broken:
             await self._empty(broken, "malformed")
         else:
-            await asyncio.sleep(0.2)  # perhaps it is over; if not, not in a hurry
+            await asyncio.sleep(0.2)  # perhaps it is over; if not, try again without hurry
 
     async def rewind(self) -> None:
-        """Find streams that were deleted and made anew with lower ids than those we read."""
-        # What we had read before we asked: by the time of the reply we may have read on.
+        """Find streams that were deleted and created anew with lower ids than those already read."""
+        # Take the ids read before asking: by the time of the reply, more may have been read.
         read = {stream: last for stream, last in self._last.items() if last != FIRST_ID}
         if not read:
             return
@@ -382,7 +382,7 @@ class VerdictReader:
 
 
 def _frame(fields: Sequence[bytes]) -> bytes:
-    # [event, verdict, frame, bytes] from our workers; anything else is looked through, or empty.
+    # Our workers write [event, verdict, frame, bytes]; anything else is searched for a frame.
     if len(fields) == 4 and fields[2] == b"frame":
         return fields[3]
     if len(fields) > MAX_FIELDS:

@@ -1,1 +1,1 @@
-"""Connections to the server: one, a cluster's, or what sentinels name; commands, and how they are refused."""
+"""Connections to the server: to one, to a cluster, or to what sentinels name; commands and their refusals."""

@@ -1,8 +1,8 @@
-"""A cluster: which node owns which slot, and connections that go to the owner, and are closed when it moves.
+"""A cluster: which node owns which slot, and connections to the owner that are closed when the slot moves.
 
-One map a URL and event loop, asked of the nodes by redis-py's own `NodesManager`: for each connection that is
-made, and a few times a second while connections are being made again. Without trouble nobody is asked.
-What a node says when it sends us elsewhere (MOVED) is believed at once. It moves nothing.
+There is one map for each URL and event loop. redis-py's own `NodesManager` asks the nodes for it: for each
+new connection, and a few times a second while connections are being made again. Without trouble no node is
+asked. A node that sends us elsewhere (MOVED) is believed at once. This module moves no slot.
 """
 
 import asyncio
@@ -33,17 +33,17 @@ from toolgate_bus.transport.redis.client.driver import (
 )
 
 ASK_SECONDS: Final = 0.7
-"""Longest that one node may take to say who owns the slots."""
+"""Longest time that one node may take to list the owners of the slots, in seconds."""
 LOOK_SECONDS: Final = 3.0
-"""Longest that finding it out may take, whoever is away."""
+"""Longest time that the whole search may take, in seconds, whichever nodes are away."""
 FRESH_SECONDS: Final = 0.15
-"""So young a map is not asked for again."""
+"""Age in seconds up to which a map is not asked for again."""
 AGAIN_SECONDS: Final = 0.25
-"""They are asked again after that, while there is trouble."""
+"""Seconds between two questions to the nodes while there is trouble."""
 TROUBLE_SECONDS: Final = 3.0
-"""So long after a connection was made again they are asked whether it was to the right node."""
+"""Seconds after a reconnection during which nodes are asked whether it leads to the right node."""
 TOLD_SECONDS: Final = 2.0
-"""So long a node that sent us elsewhere is believed, whatever others still say."""
+"""Seconds for which a node that sent us elsewhere is believed, whatever others say."""
 SLOTS: Final = 16384
 _log = get_logger("toolgate.bus")
 
@@ -53,7 +53,7 @@ SlotOwners = dict[int, list[Address]]
 
 
 class ClusterWatch:
-    """Who owns which slot, for all connections of one event loop."""
+    """The owners of the slots, for all connections of one event loop."""
 
     def __init__(self, at: ClusterUrl) -> None:
         self._at = at
@@ -67,17 +67,17 @@ class ClusterWatch:
         self._open: dict[asyncio.Transport, tuple[Address, int | None]] = {}
         self._strays: set[asyncio.Transport] = set()
 
-    # ------------------------------------------------------------------ for who connects, or asks
+    # ------------------------------------------------------------------ connecting and asking
 
     async def find(self, slot: int) -> Address:
-        """The owner of a slot, by what the nodes say now; raises BusDown or Refusal."""
+        """Return the owner of a slot, as the nodes say now. Raises BusDown or Refusal."""
         if self._slots and time.monotonic() - self._looked > FRESH_SECONDS:
             self.suspect()
         await self.look()
         return self.owner(slot)
 
     async def look(self, seconds: float = FRESH_SECONDS) -> None:
-        """Have a map that is at most so old; raises BusDown, or Refusal where waiting mends nothing."""
+        """Fetch a map unless one is at most `seconds` old. Raises BusDown, or Refusal if no wait helps."""
         if self._slots and time.monotonic() - self._looked <= seconds:
             return
         if self._search is None or self._search.done():
@@ -86,7 +86,7 @@ class ClusterWatch:
         await asyncio.shield(self._search)
 
     def owner(self, slot: int) -> Address:
-        """The owner by the map as it is; raises BusDown."""
+        """Return the owner by the current map. Raises BusDown."""
         until, told = self._told.get(slot, (0.0, None))
         if told is not None and until > time.monotonic():
             return told
@@ -100,19 +100,19 @@ class ClusterWatch:
 
     @property
     def owners(self) -> set[Address]:
-        """Everyone who owns a slot."""
+        """Nodes that own a slot."""
         told = {address for until, address in self._told.values() if until > time.monotonic()}
         return told.union((nodes[0].host, int(nodes[0].port)) for nodes in self._slots.values())
 
     def keep(self, transport: asyncio.Transport, address: Address, slot: int | None) -> None:
-        """A connection is there: it is closed when that node does not own the slot, or any, any more."""
+        """Keep a connection until its node no longer owns the slot, or any slot; then close it."""
         self._open = {one: what for one, what in self._open.items() if not one.is_closing()}
         self._open[transport] = (address, slot)
 
-    # ------------------------------------------------------------------ what is heard of moves
+    # ------------------------------------------------------------------ moves
 
     def note(self, slot: int, host: str, port: int, said_by: Address) -> None:
-        """A node sends us elsewhere for a slot; an empty host is its own."""
+        """Note that a node sends us elsewhere for a slot; an empty host is its own."""
         address = reach((host or said_by[0], port), self._at.address_map)
         if self._told.get(slot, (0.0, None))[1] != address:
             _log.warning("a slot has moved", slot=slot, to=f"{address[0]}:{address[1]}")
@@ -120,7 +120,7 @@ class ClusterWatch:
         self.suspect()
 
     def read(self, refusal: str, said_by: Address) -> None:
-        """What a node said when it did not serve us: `MOVED 866 10.0.0.1:6379`, or anything else."""
+        """Read a node's refusal: `MOVED 866 10.0.0.1:6379`, or anything else."""
         words = refusal.split()
         if len(words) == 3 and words[0] == "MOVED" and words[1].isdecimal():
             host, _, port = words[2].rpartition(":")
@@ -130,7 +130,7 @@ class ClusterWatch:
         self.suspect()
 
     def suspect(self, address: Address | None = None) -> None:
-        """Something is not as the map says: ask again for a while. Of this node nothing is believed."""
+        """Ask the nodes again for a while, as the map seems wrong; no move to `address` is believed."""
         if address is not None:
             self._told = {slot: told for slot, told in self._told.items() if told[1] != address}
         self._trouble_until = time.monotonic() + TROUBLE_SECONDS
@@ -145,7 +145,7 @@ class ClusterWatch:
                 self._close_strays()
 
     def _close_strays(self) -> None:
-        """Close what goes to the wrong node by two looks in a row: one node alone may be behind."""
+        """Close connections that go to the wrong node by two looks in a row: one node may be behind."""
         strays = {one for one, (address, slot) in self._open.items() if self._is_stray(address, slot)}
         for transport in strays & self._strays:
             transport.abort()
@@ -171,7 +171,7 @@ class ClusterWatch:
         self._told = {slot: told for slot, told in self._told.items() if told[0] > now}
 
     async def ask_each(self) -> "dict[Address, SlotOwners | TransportError]":
-        """What each node says, whether they agree or not."""
+        """Return the map of each node, whether they agree or not."""
         await self.look()
         return dict(zip(self._nodes, await asyncio.gather(*map(self._ask_one, self._nodes)), strict=True))
 
@@ -184,12 +184,12 @@ class ClusterWatch:
 
 
 def _lists(slots: SlotMap) -> Iterator[list[ClusterNode]]:
-    """Each list of nodes once: a range of slots has one."""
+    """Yield each list of nodes once: a range of slots shares one."""
     yield from {id(nodes): nodes for nodes in slots.values()}.values()
 
 
 async def _ask_nodes(at: ClusterUrl, nodes: tuple[Address, ...]) -> SlotMap:
-    """The map that the first of these gives who answers, in any order; raises BusDown or Refusal."""
+    """Return the map of the first of these nodes that answers. Raises BusDown or Refusal."""
     pool = make_pool(
         at.server_url(nodes[0]),
         "toolgate-cluster",
@@ -208,8 +208,8 @@ async def _ask_nodes(at: ClusterUrl, nodes: tuple[Address, ...]) -> SlotMap:
         raise _explain(at, error) from None
     except (IndexError, KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, IndexError) and not manager.slots_cache:
-            return {}  # nobody owns any slot: it looks for the first owner all the same
-        raise BusDown(f"what a node of {at.name} says of the slots makes no sense: {error!r}") from None
+            return {}  # no node owns any slot: look for an owner nevertheless
+        raise BusDown(f"a node of {at.name} sent a malformed list of the slots: {error!r}") from None
     except TimeoutError:
         raise BusDown(f"no node of {at.name} answers within {LOOK_SECONDS:.0f} s") from None
     finally:
@@ -218,18 +218,20 @@ async def _ask_nodes(at: ClusterUrl, nodes: tuple[Address, ...]) -> SlotMap:
 
 
 def _explain(at: ClusterUrl, error: RedisClusterException) -> TransportError:
-    """Why there is no map, in words."""
+    """Return an error that says why there is no map."""
     said = str(error)
     if "could not agree" in said:
-        return BusDown(f"the nodes of {at.name} do not agree who owns the slots: {said.partition(': ')[2]}")
+        said = said.partition(": ")[2]
+        return BusDown(f"the nodes of {at.name} disagree on the owners of the slots: {said}")
     causes = list(_causes(error))
     refused = next((one for one in causes if isinstance(one, AuthenticationError | NoPermissionError)), None)
     if refused is not None:
-        return Refusal(f"the nodes of {at.name} want other credentials, or give no right to ask: {refused}")
+        return Refusal(f"the nodes of {at.name} refuse these credentials, or the right to ask: {refused}")
     wrong = next((one for one in causes if isinstance(one, ResponseError)), None)
     if wrong is not None and "cluster support disabled" in str(wrong):
         return Refusal(
-            f"{at.name} is none: its servers are no nodes of a Redis Cluster; name one as {at.scheme}://host:port"
+            f"{at.name} is not a cluster: its servers are no nodes of a Redis Cluster; "
+            f"name one server as {at.scheme}://host:port"
         )
     return BusDown(f"no node of {at.name} answers: {wrong or causes[-1]}")
 
@@ -249,7 +251,7 @@ _watches: "WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ClusterUrl, Cluster
 
 
 def watch_of(at: ClusterUrl) -> ClusterWatch:
-    """The watch of the running loop."""
+    """Return the watch of the running loop."""
     watches = _watches.setdefault(asyncio.get_running_loop(), {})
     if at not in watches:
         watches[at] = ClusterWatch(at)
@@ -260,7 +262,7 @@ def watch_of(at: ClusterUrl) -> ClusterWatch:
 
 
 class _OwnerMixin:
-    """A connection to the owner of a slot, whoever that is then; or to one node, where there is no slot."""
+    """A connection to the current owner of a slot; without a slot, to one node."""
 
     toolgate_at: ClusterUrl
     toolgate_slot: int | None
@@ -281,7 +283,7 @@ class _OwnerMixin:
         watch.keep(self._writer.transport, address, slot)
 
     async def on_connect_check_health(self, check_health: bool = True) -> None:
-        """Authenticate as ever; raises a RedisConnectionError that is caused by BusDown."""
+        """Authenticate as always. Raises a RedisConnectionError caused by BusDown if it is a replica."""
         await super().on_connect_check_health(check_health=check_health)  # type: ignore[misc]  # as above
         if self.toolgate_slot is not None and await read_role(self) == b"replica":
             watch_of(self.toolgate_at).suspect((self.host, int(self.port)))
@@ -290,17 +292,17 @@ class _OwnerMixin:
 
 
 class _OwnerConnection(_OwnerMixin, TcpConnection):
-    """By TCP."""
+    """Connection by TCP."""
 
 
 class _OwnerTlsConnection(_OwnerMixin, TlsConnection):
-    """By TLS."""
+    """Connection by TLS."""
 
 
 def make_owner_pool(
     at: ClusterUrl, to: int | Address, name: str, kind: type[ConnectionPool], **options: Any
 ) -> ConnectionPool:
-    """A pool whose connections go to the owner of a slot, or to one node; raises ConfigError."""
+    """Make a pool of connections to the owner of a slot, or to one node. Raises ConfigError."""
     slot = to if isinstance(to, int) else None
     pool = make_pool(at.server_url(at.nodes[0] if isinstance(to, int) else to), name, kind, **options)
     base = _OwnerTlsConnection if at.scheme == "rediss" else _OwnerConnection

@@ -1,9 +1,10 @@
-"""Ordinary commands in a cluster: each to the node that owns its key, over a pool a node.
+"""Ordinary commands in a cluster: each goes to the node that owns its key, over one pool for each node.
 
 A pipeline is split by slot; its replies stand in the order of its commands. A node that sends us elsewhere
-(MOVED, ASK, TRYAGAIN) has not run the command: it is run there. Nothing else is tried again. While a slot
-moves key by key, a script waits for the end of that: it works on keys that it names itself, of which some may
-be here and some there, so it is run on neither side. It has of redis-py's client what `connection` uses.
+(MOVED, ASK, TRYAGAIN) has not run the command, so it is run there. Nothing else is tried again. While a slot
+moves key by key, a script waits for the end of the move: it works on keys that it names itself, and they may
+be on both nodes, so neither could run it. The class has those methods of redis-py's client that `connection`
+uses.
 """
 
 import asyncio
@@ -40,33 +41,36 @@ from toolgate_bus.transport.redis.client.driver import (
 MAX_REDIRECTS: Final = 16
 TRY_AGAIN_S: Final = 0.05
 WAIT_S: Final = 0.8
-"""So long the commands of a pipeline wait for a slot that moves."""
+"""Seconds that the commands of a pipeline wait for a slot that moves."""
 _GROUND: Final = float("inf")
-"""A map of any age will do: what it has wrong is said by the nodes."""
+"""Age for which any map will do: the nodes say what is wrong with it."""
 
 Words = Sequence[Arg]
 
 
 class ClusterClient:
-    """Made for one event loop, as redis-py's client is."""
+    """A client for one event loop, as redis-py's is."""
 
     def __init__(self, at: ClusterUrl, name: str, **options: Any) -> None:
         """`options` are those of each node's pool."""
         self._at, self._name, self._options = at, name, options
         self._clients: dict[Address, Any] = {}
         self._near = 0
-        """The slot to which commands go that have no key, and no company."""
+        """Slot for commands without a key, if no command with a key is sent with them."""
         self.connection_pool = self
 
     async def execute_command(self, *command: Arg) -> Any:
-        """The reply to one; raises as redis-py does, and BusDown, ConfigError where no node is found."""
+        """Return the reply to one command.
+
+        Raises what redis-py does, and BusDown or ConfigError if no node is found.
+        """
         (reply,) = await self.run([command])
         if isinstance(reply, Exception):
             raise reply
         return reply
 
     def pipeline(self, *, transaction: bool) -> "ClusterPipeline":
-        """What takes commands first, and runs them together then; never as a transaction."""
+        """Return a collector that runs its commands together; never as a transaction."""
         del transaction
         return ClusterPipeline(self)
 
@@ -85,7 +89,7 @@ class ClusterClient:
     # ------------------------------------------------------------------ running
 
     async def run(self, commands: Sequence[Words]) -> list[Any]:
-        """Their replies, in their order; an error reply stands among them."""
+        """Return the replies in the order of the commands; error replies stand among them."""
         watch = watch_of(self._at)
         await watch.look(_GROUND)
         near = near_of(commands)
@@ -134,7 +138,7 @@ class ClusterClient:
         address: Address,
         until: float,
     ) -> list[Any]:
-        """The replies from where we are sent to, with those to what belongs to the command."""
+        """Send a unit where a node's redirect leads. Return the replies to all its commands."""
         for _ in range(MAX_REDIRECTS):
             reply = said[0]
             if isinstance(reply, MovedError):
@@ -172,10 +176,10 @@ class ClusterClient:
             client = self._clients[address] = make_client(pool)
         return client
 
-    # ------------------------------------------------------------------ what is not about one key
+    # ------------------------------------------------------------------ commands without one key
 
     async def _run_everywhere(self, watch: ClusterWatch, command: Words) -> Any:
-        """Ask all owners of slots; the reply of one. Those that are away are passed over."""
+        """Send to all owners of slots, except those that are away. Return one of the replies."""
         found = await asyncio.gather(
             *(self._send(watch, one, [command]) for one in sorted(watch.owners)), return_exceptions=True
         )
@@ -188,9 +192,9 @@ class ClusterClient:
         raise replies[0]
 
     async def _scan(self, watch: ClusterWatch, command: Words) -> Any:
-        """A page of keys: of one node where all that can fit lie there, else of all, one after another.
+        """Return a page of keys: from one node if all that match lie there, else from all in turn.
 
-        The cursor tells the node as well. Raises BusDown where keys move, and some would be missed.
+        The cursor names the node as well. Raises BusDown while keys move, as some would be missed.
         """
         until = time.monotonic() + WAIT_S
         while True:
@@ -213,7 +217,7 @@ class ClusterClient:
             raise BusDown("keys moved to another node while they were searched for")
         probe = [] if slot is None else [("GET", absent_key(pattern))]
         replies = await self._send(watch, nodes[here], [(command[0], cursor, *command[2:]), *probe])
-        if slot is not None and _is_redirect(replies[1]):  # of a slot on the move some keys are elsewhere
+        if slot is not None and _is_redirect(replies[1]):  # some keys of a moving slot are elsewhere
             if isinstance(replies[1], MovedError):
                 watch.note(slot, replies[1].host, replies[1].port, nodes[here])
             raise BusDown(f"slot {slot} moves to another node, and its keys cannot be searched for meanwhile")
@@ -226,7 +230,7 @@ class ClusterClient:
         return [f"{left[0]}@0".encode() if left else b"0", page]
 
     async def _try_together(self, watch: ClusterWatch, commands: Sequence[Words]) -> list[Any]:
-        """What is queued and thrown away shows rights alone: a node looks at these before it says MOVED."""
+        """Queue the commands and discard them, to test rights: a node checks these before it says MOVED."""
         replies = await self._send(watch, watch.owner(self._near), commands)
         return [b"QUEUED" if _is_redirect(reply) else reply for reply in replies]
 
@@ -239,11 +243,11 @@ class ClusterPipeline:
         self._commands: list[Words] = []
 
     def execute_command(self, *command: Arg) -> None:
-        """Have one more."""
+        """Add a command."""
         self._commands.append(command)
 
     async def execute(self, *, raise_on_error: bool) -> list[Any]:
-        """Run them; an error reply stands among the replies, whatever is said of it."""
+        """Run the commands; error replies stand among the replies, whatever `raise_on_error` is."""
         del raise_on_error
         return await self._client.run(self._commands) if self._commands else []
 

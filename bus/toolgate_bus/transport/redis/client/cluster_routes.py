@@ -1,7 +1,7 @@
-"""Which key decides where in a cluster a command goes, and what goes there together. It connects to nothing.
+"""Decides by which key a command is routed in a cluster, and which commands go together. Pure.
 
-Commands without a key go where the command before them went, since some are about it (WAIT); those that ask
-the server for its time go to the streams, whose entries are numbered by that clock.
+Commands without a key go where the command before them went, since some depend on it (WAIT). Commands that
+ask the server for its time go to the node of the streams, whose entries are numbered by that clock.
 """
 
 import re
@@ -13,42 +13,42 @@ from toolgate_bus.transport.redis.client.command_keys import Words, key_of, text
 from toolgate_bus.transport.redis.client.driver import key_slot
 
 _WHOLE_TAG: Final = re.compile(r"[^*?\[\]\\{}]*\{[^*?\[\]\\{}]+\}")
-"""The begin of a pattern that fits keys of one slot only."""
+"""Beginning of a pattern that matches keys of one slot only."""
 
 _WILD: Final = re.compile(r"[*?\[\\]")
 
 
 class Part(NamedTuple):
-    """What of a pipeline goes to the owner of one slot."""
+    """The commands of a pipeline that go to the owner of one slot."""
 
     slot: int
     units: list[list[int]]
-    """A command with a key, by its number, and those without that follow it."""
+    """Numbers of commands: one with a key, and those without a key that follow it."""
 
 
 def slot_of(key: str) -> int:
-    """The slot of a key."""
+    """Return the slot of a key."""
     return int(key_slot(key.encode()))
 
 
 def slot_of_pattern(pattern: str) -> int | None:
-    """The slot in which all keys lie that fit; None where they may lie in several."""
+    """Return the slot in which all matching keys lie; None if they may lie in several."""
     return slot_of(pattern) if _WHOLE_TAG.match(pattern) else None
 
 
 def pattern_of(command: Words) -> str:
-    """What the keys must fit that a SCAN asks for."""
+    """Return the pattern of the keys for which a SCAN asks."""
     words = [text_of(word) for word in command]
     return words[words.index("MATCH") + 1] if "MATCH" in words else "*"
 
 
 def absent_key(pattern: str) -> str:
-    """A key that fits, and that nobody has: where its slot moves, its node says so when it is read."""
+    """Return a matching key that does not exist: if its slot moves, reading it makes the node say so."""
     return f"{_WILD.split(pattern)[0]}~"
 
 
 def near_of(commands: Sequence[Words]) -> int | None:
-    """The slot of the first streams of which there is a key, else of those of its namespace."""
+    """Return the slot of the first stream among the keys, else that of its namespace's streams."""
     found = None
     for key in map(key_of, commands):
         if key is not None and (near := streams_near(key)) is not None:
@@ -59,7 +59,7 @@ def near_of(commands: Sequence[Words]) -> int | None:
 
 
 def split(commands: Sequence[Words], near: int) -> list[Part]:
-    """What goes where; `near` is where that goes which has no key, and no command before it."""
+    """Assign commands to slots; `near` is for those without a key and a command before them."""
     parts: dict[int, Part] = {}
     last: list[int] | None = None
     for number, command in enumerate(commands):

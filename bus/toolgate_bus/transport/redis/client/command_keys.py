@@ -1,4 +1,4 @@
-"""Which key a command of the server is about. It connects to nothing, and loads no client."""
+"""Finds the key of a server command. It connects to nothing, and loads no client."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -19,7 +19,7 @@ Words = Sequence[Arg]
 
 
 def key_of(command: Words) -> str | None:
-    """The key that decides where a command goes; None where there is none."""
+    """Return the key by which a command is routed; None if it has none."""
     name = text_of(command[0]).upper()
     if name in _KEYLESS:
         return None
@@ -29,16 +29,16 @@ def key_of(command: Words) -> str | None:
         return text_of(command[2]) if len(command) > 2 else None
     if name in _AFTER_STREAMS:
         words = [text_of(word).upper() for word in command]
-        names = 4 if name == "XREADGROUP" else 1  # a group or its reader may be called so as well
+        names = 4 if name == "XREADGROUP" else 1  # a group or its reader may have that name as well
         return text_of(command[words.index("STREAMS", names) + 1])
     return text_of(command[1]) if len(command) > 1 else None
 
 
 def is_script(command: Words) -> bool:
-    """Whether it runs a script, which may work on more keys than those that it is given."""
+    """Return whether a command runs a script, which may work on more keys than it is given."""
     return text_of(command[0]).upper() in _SCRIPTS
 
 
 def text_of(word: Arg) -> str:
-    """A word of a command; what is no UTF-8 keeps its bytes."""
+    """Return a word of a command as text; bytes that are not UTF-8 are escaped."""
     return word.decode("utf-8", "surrogateescape") if isinstance(word, bytes) else str(word)

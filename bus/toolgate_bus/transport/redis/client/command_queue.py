@@ -1,7 +1,7 @@
-"""Ordinary commands that wait are sent together, in one round trip of the next connection that is free.
+"""Sends waiting ordinary commands together, in one round trip of the next free connection.
 
-So few connections carry many commands: less is to be made again after a failover, and a command that comes
-while all are busy costs no round trip of its own. What holds a connection up (`BLOCK`, `WAIT`) goes alone.
+So few connections carry many commands: fewer must be made again after a failover, and a command that comes
+while all are busy needs no round trip of its own. Commands that block (`BLOCK`, `WAIT`) go alone.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from toolgate_bus.transport.ports import Arg
 
 MAX_TOGETHER: Final = 32
-"""Commands of one round trip; more only where one caller asks for them."""
+"""Maximum number of commands in one round trip; more only if one caller asks for them."""
 _HOLD_UP: Final = frozenset({"WAIT", "WAITAOF", "XREAD", "XREADGROUP"})
 
 Words = Sequence[Arg]
@@ -25,7 +25,7 @@ class NoConnectionError(Exception):
 
 
 class _Unit(NamedTuple):
-    """What one caller asks, and waits for."""
+    """The commands of one caller, who waits for them."""
 
     commands: Sequence[Words]
     alone: bool
@@ -34,23 +34,23 @@ class _Unit(NamedTuple):
 
 
 class CommandQueue:
-    """What waits for a connection; of one event loop."""
+    """Commands that wait for a connection, in one event loop."""
 
     def __init__(
         self, send: Send, connections: int, seconds: float, most_together: int = MAX_TOGETHER
     ) -> None:
-        """`send` runs commands in one round trip; a command waits so many seconds to be sent."""
+        """`send` runs commands in one round trip; a command waits up to `seconds` to be sent."""
         self._send, self._most, self._seconds = send, connections, seconds
         self._most_together = most_together
         self._waiting: deque[_Unit] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy = 0
-        """Tasks that will look once more at what waits."""
+        """Number of tasks that will look again at the waiting commands."""
 
     async def ask(self, commands: Sequence[Words]) -> list[Any]:
-        """Their replies, error replies among them; raises what `send` does, and NoConnectionError.
+        """Return the replies, error replies among them. Raises what `send` does, and NoConnectionError.
 
-        A caller that is cancelled leaves its commands: half of one must not stay on a connection.
+        A cancelled caller leaves its commands: half a command must not stay on a connection.
         """
         done: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         alone = any(words[0] in _HOLD_UP for words in commands)
@@ -63,12 +63,12 @@ class CommandQueue:
         return await done
 
     async def drain(self, seconds: float) -> None:
-        """Wait for what is on its way, at most so long."""
+        """Wait up to `seconds` for commands on their way."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
 
     async def _run(self) -> None:
-        """Send what waits over one connection, until nothing does."""
+        """Send waiting commands over one connection, until none is left."""
         try:
             while units := self._take():
                 await self._send_all(units)
@@ -79,9 +79,9 @@ class CommandQueue:
         commands = [words for unit in units for words in unit.commands]
         try:
             replies = await self._send(commands)
-            if len(replies) != len(commands):  # whose each is cannot be told
+            if len(replies) != len(commands):  # replies cannot be matched
                 raise RuntimeError(f"{len(replies)} replies to {len(commands)} commands")
-        except Exception as error:  # noqa: BLE001 - whoever waits is told, whatever it is
+        except Exception as error:  # noqa: BLE001 - every waiting caller gets the error, whatever it is
             for unit in units:
                 _tell(unit, error)
         except BaseException:
@@ -96,7 +96,7 @@ class CommandQueue:
                 at += len(unit.commands)
 
     def _take(self) -> list[_Unit]:
-        """The oldest that go together."""
+        """Take the oldest commands that go together."""
         waiting, units, size = self._waiting, list[_Unit](), 0
         late = time.monotonic() - self._seconds
         while waiting:

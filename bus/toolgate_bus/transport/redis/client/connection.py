@@ -1,8 +1,8 @@
-"""Connections that are made and watched, ordinary commands, errors in our own words.
+"""Makes and watches connections, runs ordinary commands, and translates errors.
 
-redis-py connects (TLS, AUTH, SELECT, client name), then a `Link`, the hot path, takes the transport over.
-`RedisCommands` is everything else: the ordinary client behind a queue, with its retries
-off, since it would repeat a write whose outcome is unknown.
+redis-py connects (TLS, AUTH, SELECT, client name); then a `Link`, the hot path, takes the transport over.
+`RedisCommands` does everything else: the ordinary client behind a queue, with its retries off, since it would
+repeat a write whose outcome is unknown.
 """
 
 import asyncio
@@ -43,13 +43,13 @@ from toolgate_bus.transport.redis.client.topology import Topology, topology_of
 COMMAND_SECONDS: Final = 5.0
 PROBE_SECONDS: Final = 0.3
 HUNG_SECONDS: Final = 2.0
-"""So much later than that a connection is given up whatever the server says."""
+"""Seconds past due after which a connection is dropped even if the server answers nobody."""
 LOOK_SECONDS: Final = 0.4
 LAGGED_SECONDS: Final = 0.05
 
 
 async def _greet(topology: Topology, connection: Any) -> None:
-    """Connected, and the server answers and takes writes: a replica, or one that loads its data, does not."""
+    """Connect, and check that the server answers and takes writes: a replica or a loading server does not."""
     await connection.connect()
     told = await greet(connection)
     if told.get(b"mode") == b"cluster":
@@ -66,9 +66,9 @@ async def open_link(
     seconds: float = CONNECT_SECONDS * 2,
     near: str = "",
 ) -> Link:
-    """Connect and take the transport over; raises BusDown, or ConfigError for refused credentials.
+    """Connect and take the transport over. Raises BusDown, or ConfigError for refused credentials.
 
-    `near` is one of the keys that it is for: where several servers share the keys, it decides which.
+    `near` is one of the keys to be used: if several servers share the keys, it decides which server.
     """
     topology = topology_of(url)
     connection: Any = cast("Any", topology.make_pool(name, near, socket_timeout=None)).make_connection()
@@ -86,7 +86,7 @@ async def open_link(
     link = Link(on_reply, most_bytes)
     writer = connection._writer
     link.take_over(cast("asyncio.Transport", writer.transport), (connection, writer))
-    # redis-py is done with it: without its streams it neither reads nor complains when collected.
+    # redis-py is done with it: without its streams it neither reads nor warns when collected.
     connection._reader = connection._writer = None
     link.lost.add_done_callback(
         lambda _: None if link.refusal is None else topology.note_refusal(connection, str(link.refusal))
@@ -97,9 +97,9 @@ async def open_link(
 async def open_links(
     url: str, names: Sequence[str], on_reply: Callable[[Any, Any], None], near: str = "", *, at_once: bool
 ) -> list[Link]:
-    """One of each name; where one cannot be made, there is none. Raises as `open_link`.
+    """Open one connection for each name, or none if one cannot be made. Raises as `open_link`.
 
-    Made `at_once`, they are there sooner; one after the other, a server that refuses us is tried once only.
+    `at_once` is faster; otherwise a server that refuses us is tried only once.
     """
     tasks: list[asyncio.Task[Link]] = []
     try:
@@ -122,10 +122,10 @@ def _drop_link(task: "asyncio.Task[Link]") -> None:
 
 
 async def watch_links(url: str, near: str, links: Callable[[], Iterable[Link | None]]) -> None:
-    """Until cancelled, drop connections on which nothing comes while the server answers another one.
+    """Drop connections on which nothing comes while the server answers another one, until cancelled.
 
-    A server that stands still answers nobody: what it was told it will still do, so the connection is kept
-    for a while. Where our own loop stood, what has come meanwhile is read first.
+    A suspended server answers nobody: it will still do what it was told, so a connection to it is kept for a
+    while. If our own loop was suspended, what has come meanwhile is read first.
     """
     while True:
         now = time.monotonic()
@@ -137,7 +137,7 @@ async def watch_links(url: str, near: str, links: Callable[[], Iterable[Link | N
                 await anyio.sleep(LAGGED_SECONDS)
             continue
         answers = await _answers(url, near)
-        await anyio.sleep(LAGGED_SECONDS)  # a server that stood still answers the older connections first
+        await anyio.sleep(LAGGED_SECONDS)  # a server that was suspended answers the older connections first
         now = time.monotonic()
         for link in links():
             if link is not None and link.due + (0 if answers else HUNG_SECONDS) <= now:
@@ -145,7 +145,7 @@ async def watch_links(url: str, near: str, links: Callable[[], Iterable[Link | N
 
 
 async def _answers(url: str, near: str) -> bool:
-    """Whether the server answers a connection made now."""
+    """Return whether the server answers a new connection."""
     try:
         probe = await open_link(
             url, "toolgate-probe", lambda reply, tag: None, seconds=PROBE_SECONDS, near=near
@@ -159,10 +159,10 @@ async def _answers(url: str, near: str) -> bool:
 
 
 class RedisCommands(Commands):
-    """Ordinary commands: never retried, never cancelled in flight; those that wait are sent together."""
+    """Ordinary commands: never retried, never cancelled in flight; waiting ones are sent together."""
 
     def __init__(self, url: str, name: str, connections: int = 2, seconds: float = COMMAND_SECONDS) -> None:
-        """A command may take that many seconds, and wait as long for a connection."""
+        """A command may take `seconds`, and wait as long for a connection."""
         self._url, self._name, self._seconds = url, name, seconds
         self._wide: RedisCommands | None = None
         self._topology = topology_of(url)
@@ -172,10 +172,10 @@ class RedisCommands(Commands):
         else:
             self._queue = CommandQueue(self._send, connections, seconds)
         self._answered = False
-        """Whether the server is one, and has let us in."""
+        """True if a server has answered commands before."""
 
     async def execute(self, *command: Arg) -> Any:
-        """Run one command; raises BusDown, OutcomeUnknown, Refusal or another TransportError."""
+        """Run one command. Raises BusDown, OutcomeUnknown, Refusal or another TransportError."""
         try:
             (reply,) = await self._ask([command])
         except _RefusedError as error:
@@ -187,7 +187,7 @@ class RedisCommands(Commands):
         raise refusal_of(command, reply)
 
     async def pipeline(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
-        """Run several in one round trip, not atomically; an error reply stands among the replies."""
+        """Run several commands in one round trip, not atomically. A reply may be an exception."""
         return await self._ask(commands) if commands else []
 
     @override
@@ -206,7 +206,7 @@ class RedisCommands(Commands):
             await self._client.connection_pool.disconnect()
 
     async def _send(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
-        """In one round trip; raises as redis-py does, where it is not about one command alone."""
+        """Send in one round trip. Raises as redis-py does, unless an error is about one command alone."""
         if len(commands) == 1:
             try:
                 return [await self._client.execute_command(*commands[0])]
@@ -243,11 +243,11 @@ class RedisCommands(Commands):
         return replies
 
     def _words(self, error: Exception) -> str:
-        """What went wrong; of a server that never answered, what it may be instead."""
+        """Return what went wrong; for a server that never answered, a diagnosis of what it is."""
         return _said_by(error) if self._answered else _first_words(self._topology, error)
 
     async def _elsewhere(self, error: RedisError) -> TransportError | None:
-        """Our word for it where the server is not the one to talk to; connections are made anew then."""
+        """Return our error for a server that cannot be used now; connections are then made anew."""
         said = error_text(error)
         code = said.split(" ", 1)[0]
         if code not in NOT_HERE:
@@ -258,7 +258,7 @@ class RedisCommands(Commands):
 
 
 class _RefusedError(TransportError):
-    """An error reply, until it is known what it was about."""
+    """An error reply whose command is not known yet."""
 
     def __init__(self, reply: ResponseError) -> None:
         super().__init__(error_text(reply))
@@ -276,7 +276,7 @@ def _said_by(error: Exception) -> str:
 
 
 def _found_by_topology(error: BaseException) -> ToolgateError | None:
-    """What kept us from finding the server, where that was it: it is in our own words already."""
+    """Return the error of the search for the server, if that failed: it is already in our words."""
     cause = error.__cause__
     if isinstance(cause, ConfigError) and not isinstance(cause, TransportError):
         return Refusal(str(cause))
@@ -284,13 +284,13 @@ def _found_by_topology(error: BaseException) -> ToolgateError | None:
 
 
 def _first_words(topology: Topology, error: Exception, *, refused: bool = False) -> str:
-    """What is wrong with a server that is asked for the first time, and what to change."""
+    """Return what is wrong with a server at first contact, and what to change."""
     trouble = diagnose(topology.example, _said_by(error), refused=refused)
     return f"{topology.name} {trouble.what}; {trouble.change}"
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Whether the server wants other credentials: nothing that trying again would mend."""
+    """Return whether the server refuses the credentials: trying again would not mend that."""
     if isinstance(error, AuthenticationError | NoPermissionError):
         return True
     words = str(error).casefold()

@@ -1,6 +1,6 @@
-"""Why a server cannot be used, in words, and what to change: from the URL and what the client says. Pure.
+"""Explains why a server cannot be used, and what to change, from the URL and the client's words. Pure.
 
-Told to whoever makes the first contact; a connection that worked before is another matter.
+The explanation is for the first contact; a connection that worked before needs another one.
 """
 
 import re
@@ -14,7 +14,7 @@ START: Final = (
 )
 CREDENTIALS: Final = (
     "put the password into a file that only you can read, TOOLGATE_REDIS_PASSWORD_FILE=FILE, and the user "
-    "into the URL (redis://USER@host:6379/0); deploy/redis/make_acl.py makes both"
+    "into the URL (redis://USER@host:6379/0); deploy/redis/make_acl.py creates both"
 )
 SENTINELS: Final = (
     "look at the sentinels and their quorum (SENTINEL CKQUORUM SERVICE), and at the URL: "
@@ -34,28 +34,28 @@ _GOT: Final = re.compile(r'got "(\\x[0-9a-f]{2}|.)" as reply')
 
 
 class Trouble(NamedTuple):
-    """What is wrong with a server, and what to do about it."""
+    """A fault of a server, and what to do about it."""
 
     name: str
     what: str
-    """Goes on from the server's name."""
+    """The fault, as the rest of a sentence that begins with the server's name."""
     change: str
 
 
 def diagnose(url: str, said: str, *, refused: bool = False) -> Trouble:
-    """What the client's words mean; `refused`: the server wants other credentials."""
+    """Return the fault behind the client's words. `refused`: the server refuses the credentials."""
     said = said.rstrip(".")
     words, scheme = said.casefold(), urlsplit(url).scheme
     if "one node of a redis cluster" in words:
         return Trouble("cluster-node", f"cannot be used alone: {said}", CLUSTER)
     if "cluster mode is not enabled" in words or "no nodes of a redis cluster" in words:
-        return Trouble("no-cluster", "is no cluster", NO_CLUSTER)
+        return Trouble("no-cluster", "is not a cluster", NO_CLUSTER)
     if "slots" in words and "cluster" in words:
         return Trouble("slots", f"cannot be used: {said}", SLOTS)
     if "sentinel" in words:
         return Trouble("sentinels", f"cannot be found: {said}", SENTINELS)
     if "loading" in words:
-        return Trouble("loading", "still loads its data", "wait until it has; look again")
+        return Trouble("loading", "still loads its data", "wait until it has finished, then try again")
     if refused:
         return _explain_refusal(words, said)
     if (got := _GOT.search(said)) is not None:
@@ -71,11 +71,11 @@ def diagnose(url: str, said: str, *, refused: bool = False) -> Trouble:
             "look at the server's process (stopped? swapping? a long script?), and at firewalls in between"
         )
         if scheme == "rediss":
-            change += "; one that speaks no TLS waits as well: then name it as redis://…"
+            change += "; a server without TLS hangs like this as well: then name it as redis://…"
         return Trouble("hangs", "does not answer: it hangs, or nothing comes through", change)
     ended = "closed" in words or "reset by peer" in words
     if ended and "connecting to" not in words and scheme == "redis":
-        change = "a port that wants TLS does so: name it as rediss://…; else look into the server's log"
+        change = "a port that expects TLS does this: name it as rediss://…; else look into the server's log"
         return Trouble("closed", f"closes the connection at once: {said}", change)
     if "refused" in words or "connect call failed" in words:
         return Trouble("unreachable", "cannot be reached: nothing listens there", START)
@@ -86,8 +86,8 @@ def _explain_refusal(words: str, said: str) -> Trouble:
     if "no permissions" in words:
         return Trouble(
             "user-may-nothing",
-            f"lets this user in, and may not even be pinged by it: {said}",
-            "give the user +ping, or make the users by deploy/redis/make_acl.py",
+            f"accepts this user, who may not even use PING: {said}",
+            "give the user +ping, or create the users with deploy/redis/make_acl.py",
         )
     if "noauth" in words or "authentication required" in words:
         return Trouble("credentials", f"wants a password: {said}", CREDENTIALS)
@@ -105,7 +105,7 @@ def _tls(words: str, said: str) -> Trouble:
     if "verify failed" in words or "self-signed" in words or "self signed" in words:
         change = "name the authority that signed it: rediss://…?ssl_ca_certs=/path/ca.crt"
         return Trouble(
-            "tls-authority", f"has a certificate that is signed by nobody known here: {said}", change
+            "tls-authority", f"has a certificate whose signer is not known here: {said}", change
         )
-    change = "it may want a certificate of yours: rediss://…?ssl_certfile=…&ssl_keyfile=… (docs/secure.md)"
+    change = "it may ask for a client certificate: rediss://…?ssl_certfile=…&ssl_keyfile=… (docs/secure.md)"
     return Trouble("tls", f"cannot be reached by TLS: {said}", change)

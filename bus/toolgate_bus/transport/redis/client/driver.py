@@ -1,7 +1,7 @@
-"""The one door to redis-py: its classes, its errors by name, and pools made as the bus wants them.
+"""The only module that imports redis-py: its classes, its errors by name, and pools as the bus needs them.
 
-It connects (TLS, AUTH, SELECT, client name) and never tries again by itself: what follows from a failure is
-decided where its meaning is known (`connection`). Which server a pool goes to is `topology`'s affair.
+It connects (TLS, AUTH, SELECT, client name) and never retries by itself: `connection` decides what follows
+from a failure. `topology` decides to which server a pool connects.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ def _without_module(module: str) -> Iterator[None]:
 
 
 # redis-py loads the metrics of OpenTelemetry's SDK, where that is installed, to name one class in its
-# annotations: 100 ms of every start. Its own metrics, for who turns them on, load them again.
+# annotations, which takes 100 ms of every start. redis-py's own metrics, if turned on, load them again.
 with _without_module("opentelemetry.sdk.metrics"):
     import redis.asyncio as redis
     from redis.asyncio.cluster import ClusterNode, NodesManager
@@ -107,26 +107,26 @@ _UNNAMED: Final = (
     if "driver_info" in inspect.signature(AbstractConnection).parameters
     else {"lib_name": None, "lib_version": None}
 )
-"""Has redis-py not tell the server which version it is: it looks that up, in files, for every connection."""
+"""Options that keep redis-py from reporting its version: it would read it from files for each connection."""
 
 
 class _BusMixin:
-    """A connection that may be closed under a command, as when its server is primary no more.
+    """A connection that may be closed under a command, for example if its server is no longer primary.
 
-    Commands are packed by hiredis, in a fifth of the time.
+    hiredis packs the commands, in a fifth of the time.
     """
 
     def pack_command(self, *command: Any) -> list[bytes]:
-        """One command in the server's protocol; redis-py names some of its own by two words in one."""
+        """Pack one command in the server's protocol; redis-py names some of its own by two words in one."""
         name, *words = command
         return [pack_command((*name.split(), *words) if isinstance(name, str) else command)]
 
     def pack_commands(self, commands: Iterable[Iterable[Any]]) -> list[bytes]:
-        """Several, to be sent together."""
+        """Pack several commands, to be sent together."""
         return [b"".join(pack_command(tuple(command)) for command in commands)]
 
     async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
-        """Send; a RedisConnectionError also where uvloop has another word for a transport that is closed."""
+        """Send a packed command. Raises RedisConnectionError also if uvloop reports a closed transport."""
         try:
             await super().send_packed_command(command, check_health)  # type: ignore[misc]  # redis-py's own
         except RuntimeError as error:
@@ -146,11 +146,11 @@ class _NetworkMixin(_BusMixin):
 
 
 class TcpConnection(_NetworkMixin, Connection):
-    """By TCP."""
+    """Connection by TCP."""
 
 
 class TlsConnection(_NetworkMixin, SSLConnection):
-    """By TLS, with a context that connections share: to make one takes longer than to connect."""
+    """Connection by TLS, with a context that connections share: making one takes longer than connecting."""
 
     def _connection_arguments(self) -> Any:
         self.ssl_context.context = _find_context(self.ssl_context)
@@ -158,12 +158,12 @@ class TlsConnection(_NetworkMixin, SSLConnection):
 
 
 MAX_CONTEXTS: Final = 16
-"""So many are kept, the newest: one of files that have been renewed is of no use any more."""
+"""Maximum number of contexts kept, the newest: those of renewed files are of no use any more."""
 _contexts: dict[tuple[str, ...], ssl.SSLContext] = {}
 
 
 def _find_context(wanted: RedisSSLContext) -> ssl.SSLContext:
-    """What is wanted, by the certificates and keys as they lie there now; raises OSError, ssl.SSLError."""
+    """Return a context for the certificates and keys as the files are now. Raises OSError, ssl.SSLError."""
     said = [str(getattr(wanted, name)) for name in wanted.__slots__ if name != "context"]
     files = (wanted.keyfile, wanted.certfile, wanted.ca_certs, wanted.ca_path)
     key = (*said, *(_read_state(file) for file in files if file))
@@ -178,13 +178,13 @@ def _find_context(wanted: RedisSSLContext) -> ssl.SSLContext:
 
 
 def _read_state(file: str) -> str:
-    """What is another when a file has been renewed."""
+    """Return a text that changes when a file is renewed."""
     state = Path(file).stat()
     return f"{state.st_dev} {state.st_ino} {state.st_size} {state.st_mtime_ns}"
 
 
 class _SocketConnection(_BusMixin, UnixDomainSocketConnection):
-    """By a socket in the file system."""
+    """Connection by a socket in the file system."""
 
 
 _KINDS: Final = {
@@ -197,7 +197,7 @@ _KINDS: Final = {
 def make_pool(
     url: str, name: str, kind: type[redis.ConnectionPool] = redis.ConnectionPool, **options: Any
 ) -> redis.ConnectionPool:
-    """A pool of connections to the server of a URL; `name` is the client's. Raises ConfigError."""
+    """Make a pool of connections to the server of a URL; `name` is the client's. Raises ConfigError."""
     try:
         pool = kind.from_url(
             url,
@@ -214,22 +214,22 @@ def make_pool(
 
 
 def make_client(pool: redis.ConnectionPool) -> Any:
-    """The ordinary client on a pool; it gives replies as the server sends them, on every version."""
+    """Make the ordinary client on a pool; it returns replies as the server sends them, on every version."""
     client: Any = redis.Redis(connection_pool=pool)
     client.response_callbacks.clear()
     return client
 
 
 async def read_role(connection: Any) -> bytes | None:
-    """The role that the server says it has, master or replica; None of one that does not tell."""
+    """Return the role that the server reports, master or replica; None if it does not tell."""
     await connection.send_command("HELLO", 2)
     return (await _read_hello(connection)).get(b"role")
 
 
 async def greet(connection: Any) -> dict[bytes, Any]:
-    """What the server says of itself, as its `role` and `mode`; nothing of one that does not tell.
+    """Return what the server reports of itself, such as `role` and `mode`; empty if it does not tell.
 
-    Raises as redis-py does where it does not answer PING, as while it loads its data.
+    Raises as redis-py does if the server does not answer PING, for example while it loads its data.
     """
     await connection.send_packed_command(connection.pack_commands([("HELLO", 2), ("PING",)]))
     said = await _read_hello(connection)
@@ -239,13 +239,13 @@ async def greet(connection: Any) -> dict[bytes, Any]:
 
 async def _read_hello(connection: Any) -> dict[bytes, Any]:
     said = None
-    with contextlib.suppress(ResponseError):  # a proxy may not know it
+    with contextlib.suppress(ResponseError):  # a proxy may not know HELLO
         said = await connection.read_response()
     return dict(zip(said[::2], said[1::2], strict=False)) if isinstance(said, list) else {}
 
 
 async def count_masters(connection: Any) -> int:
-    """How many nodes share the slots of a cluster, as one of them says; 0 where it may not be asked."""
+    """Return how many nodes share the slots of a cluster, as one reports; 0 if this user may not ask."""
     await connection.send_command("CLUSTER", "SLOTS")
     try:
         said = await connection.read_response()

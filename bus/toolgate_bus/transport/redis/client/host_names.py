@@ -1,7 +1,7 @@
-"""Lookups of the names of servers: one at a time for each name.
+"""Looks up the names of servers: one lookup at a time for each name.
 
 A lookup that waits for a name server holds a thread for seconds, and an event loop has few (uvloop: four).
-Without this, all connections that look for one dead server would leave no thread for the names of the others.
+Without this, connections to one dead server would leave no thread for the names of others.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ _lookups: "WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Future
 
 
 async def look_up(host: str) -> None:
-    """Wait until it is known that a host has an address; raises OSError where it has none."""
+    """Wait until it is known that a host has an address. Raises OSError if it has none."""
     if _is_address(host):
         return
     loop = asyncio.get_running_loop()
@@ -27,7 +27,7 @@ async def look_up(host: str) -> None:
         def end(ended: "asyncio.Future[Any]") -> None:
             lookups.pop(host, None)
             if not ended.cancelled():
-                ended.exception()  # everybody who waited may be gone
+                ended.exception()  # perhaps nobody waits any longer
 
         lookup.add_done_callback(end)
     await asyncio.shield(lookup)

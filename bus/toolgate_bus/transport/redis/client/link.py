@@ -1,8 +1,8 @@
-"""The hot path's connection: packed bytes out, replies in, by one Protocol; the one door to hiredis.
+"""The hot path's connection: sends packed bytes and hands on replies. The only module that imports hiredis.
 
-`connection.open_link` connects it (TLS, AUTH, SELECT, client name); then replies reach the bus in the same
-tick of the loop in which they arrive: no stream reader, no task switch, and so a fraction of the CPU.
-It knows no command but that a read may block, and makes no connection again.
+`connection.open_link` connects it (TLS, AUTH, SELECT, client name). Then replies reach the bus in the tick of
+the loop in which they arrive, without a stream reader or a task switch, for a fraction of the CPU. It knows
+of commands only that a read may block, and makes no connection again.
 """
 
 import asyncio
@@ -16,22 +16,22 @@ import hiredis
 from toolgate_bus.transport.ports import Arg
 
 BLOCK_MS: Final = 500
-"""How long a blocking read waits for something to come."""
+"""Milliseconds that a blocking read waits for an entry."""
 SLOW_SECONDS: Final = 0.35
-"""A reply that is later than this makes us ask the server, over another connection, whether it is there."""
+"""Seconds without a reply after which another connection checks whether the server answers."""
 MAX_BYTES: Final = 64 * 1024 * 1024
-"""No reply may be longer, unless a link is told otherwise."""
+"""Maximum size of a reply in bytes, unless a link has another one."""
 READ: Final = object()
-"""The tag of a blocking read: the last of the commands that it is written with."""
+"""Tag of a blocking read: the last of the commands that it is written with."""
 NOT_HERE: Final = frozenset(
     {"READONLY", "MOVED", "ASK", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED", "LOADING"}
 )
-"""First words of replies by which a server says that it is not, or not now, the one to talk to."""
+"""First words of replies by which a server says that it cannot be used, or not now."""
 _INCOMPLETE: Final = object()
 
 
 pack_command: Final = cast("Callable[[Sequence[Arg]], bytes]", hiredis.pack_command)
-"""Gives one command, a tuple, in the server's protocol."""
+"""Packs one command, a tuple, in the server's protocol."""
 
 
 class ServerError(Exception):
@@ -43,10 +43,10 @@ class ServerError(Exception):
 
 
 class Link(asyncio.Protocol):
-    """One connection: packed bytes out; every reply handed to `on_reply`, with the tag of its command.
+    """One connection: sends packed bytes, and hands every reply to `on_reply` with the tag of its command.
 
-    A reply by which the server says that it is not the one to talk to is handed to nobody: the connection
-    is dropped, and `owed` tells what was not confirmed, that command first.
+    A reply by which the server says that it cannot be used is not handed on: the connection is dropped, and
+    `owed` names what was not confirmed, that command first.
     """
 
     def __init__(self, on_reply: Callable[[Any, Any], None], most_bytes: int = MAX_BYTES) -> None:
@@ -57,18 +57,18 @@ class Link(asyncio.Protocol):
         self._since = 0.0
         self._most_bytes = most_bytes
         self.owed: deque[Any] = deque()
-        """The tags of the commands whose replies have not come, the oldest first."""
+        """Tags of the commands whose replies have not come, oldest first."""
         self.unanswered: type | None = None
-        """Type of the tags of which only refusals are handed on: of anything else their owner needs to know
-        no more than that it is not owed any longer."""
+        """Type of the tags of which only refusals are handed on; their owner needs to know of other replies
+        only that they came."""
         self.reading = False
-        """Whether the reply to a blocking read is owed."""
+        """True if the reply to a blocking read is owed."""
         self.size = 0
-        """Bytes that came since the last reply was complete, or of that which is being handed on."""
+        """Bytes that came since the last complete reply, or of the reply that is being handed on."""
         self.flooded = False
-        """Whether it was dropped because a reply was too long."""
+        """True if it was dropped because a reply was too long."""
         self.refusal: ServerError | None = None
-        """Why the server is not the one to talk to, where it said so."""
+        """The reply by which the server said that it cannot be used, if it did."""
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Done, with the reason, when the connection is gone."""
 
@@ -79,7 +79,7 @@ class Link(asyncio.Protocol):
 
     @property
     def up(self) -> bool:
-        """Whether bytes can still be written."""
+        """True if bytes can still be written."""
         return self._transport is not None and not self._transport.is_closing()
 
     @property
@@ -88,13 +88,13 @@ class Link(asyncio.Protocol):
         return self._transport.get_write_buffer_size() if self._transport else 0
 
     def write(self, packed: bytes, tags: Sequence[Any] = (None,)) -> None:
-        """Send packed commands, each with its tag; what a lost link is given is owed for ever."""
+        """Send packed commands, each with its tag; on a lost link they stay owed for ever."""
         owed = self.owed
         if not owed:
             self._since = time.monotonic()
         owed.extend(tags)
         if tags[-1] is READ:
-            if self.reading:  # whoever wrote it has lost count: what comes would be taken for something else
+            if self.reading:  # the caller has lost count: replies would be matched with other tags
                 self.drop("a second read while one blocks")
                 return
             self.reading = True
@@ -103,7 +103,7 @@ class Link(asyncio.Protocol):
 
     @property
     def due(self) -> float:
-        """When the next reply should be here at the latest (`time.monotonic`); never where none is owed."""
+        """Time by which the next reply should be here (`time.monotonic`); infinity if none is owed."""
         if not self.owed:
             return float("inf")
         return self._since + SLOW_SECONDS + (BLOCK_MS / 1000 if self.owed[0] is READ else 0.0)
@@ -136,11 +136,11 @@ class Link(asyncio.Protocol):
             self.drop(f"a reply of more than {self._most_bytes} bytes")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The other end or the network closed the connection."""
+        """End the link: the other end or the network closed the connection."""
         self._end(str(exc) if exc else "closed by the server")
 
     def eof_received(self) -> None:
-        """The server will send no more."""
+        """Do nothing: the server will send no more, and the transport closes."""
 
     def drop(self, reason: str = "closed") -> None:
         """Close at once; nothing more is read."""

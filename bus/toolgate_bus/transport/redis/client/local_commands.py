@@ -1,9 +1,9 @@
 """Ordinary commands to a server on a unix socket, for a command that looks once and ends.
 
-redis-py takes longer to load than such a command takes to run. A socket without password and TLS, as the
-embedded server's, needs no more than what is here. Whatever is not a plain reply (nobody listens, an error
-reply, too many bytes) is left to `RedisCommands`, loaded then: it runs the same commands again and says
-what is wrong. So what goes through here can be run twice: it reads, or makes sure of something.
+redis-py takes longer to load than such a command takes to run. A socket without password and TLS, like the
+embedded server's, needs no more than this module. Anything but a plain reply (nothing listens, an error
+reply, too many bytes) is left to `RedisCommands`, which is loaded then: it runs the same commands again and
+says what is wrong. So only commands that can run twice go through here: they read, or make sure of something.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SECONDS: Final = 5.0
 MAX_BYTES: Final = 64 * 1024 * 1024
-"""No reply may be longer."""
+"""Maximum size of a reply in bytes."""
 MAX_ITEMS: Final = 1_000_000
 MAX_DEPTH: Final = 8
 _MAX_LINE: Final = 64 * 1024
@@ -27,7 +27,7 @@ _MAX_LINE: Final = 64 * 1024
 
 @contextlib.asynccontextmanager
 async def open_commands(url: str, name: str, seconds: float = SECONDS) -> AsyncIterator[Commands]:
-    """Ordinary commands over one connection, of which each can be run twice; `name` is the client's."""
+    """Yield ordinary commands over one connection, each of which can run twice; `name` is the client's."""
     commands = LocalCommands(url, name, seconds)
     try:
         yield commands
@@ -36,10 +36,10 @@ async def open_commands(url: str, name: str, seconds: float = SECONDS) -> AsyncI
 
 
 class LocalCommands(Commands):
-    """Commands over a plain socket, and by redis-py from the first reply on that is not a plain one."""
+    """Commands over a plain socket; after the first reply that is not plain, by redis-py."""
 
     def __init__(self, url: str, name: str, seconds: float = SECONDS) -> None:
-        """A command may take that many seconds. Connects with the first."""
+        """A command may take `seconds`. The first one connects."""
         self._url, self._name, self._seconds = url, name, seconds
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._ordinary: RedisCommands | None = None
@@ -76,7 +76,7 @@ class LocalCommands(Commands):
         return self._ordinary
 
     async def _ask(self, commands: Sequence[Sequence[Arg]]) -> list[Any] | None:
-        """Their replies; None where the socket is not such a one, or not all replies are plain."""
+        """Return the replies; None if this is no such socket, or if a reply is not plain."""
         try:
             async with asyncio.timeout(self._seconds):
                 reader, writer = self._streams = self._streams or await self._connect()
@@ -87,7 +87,7 @@ class LocalCommands(Commands):
             self._drop()
             return None
         except asyncio.CancelledError:
-            self._drop()  # of a reply half may be left
+            self._drop()  # half a reply may be left
             raise
 
     def _drop(self) -> None:
@@ -106,7 +106,7 @@ class LocalCommands(Commands):
 
 
 def socket_of(url: str) -> tuple[str, int]:
-    """The path of a unix socket and its database; raises ValueError for every other kind of server."""
+    """Return the path of a unix socket and its database. Raises ValueError for any other server."""
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     db = options.pop("db", "0")
@@ -116,13 +116,13 @@ def socket_of(url: str) -> tuple[str, int]:
 
 
 def encode_command(command: Sequence[Arg]) -> bytes:
-    """A command as the server reads it."""
+    """Return a command as the server reads it."""
     words = [word if isinstance(word, bytes) else str(word).encode() for word in command]
     return b"".join([b"*%d\r\n" % len(words), *(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)])
 
 
 async def read_reply(reader: asyncio.StreamReader, depth: int = 0) -> Any:
-    """One reply; raises ValueError for an error reply, and for what is no reply or passes a bound."""
+    """Read one reply. Raises ValueError for an error reply, and for one that is malformed or too large."""
     line = await reader.readuntil(b"\r\n")
     kind, rest = line[:1], line[1:-2]
     if kind == b"+":

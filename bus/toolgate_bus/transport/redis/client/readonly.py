@@ -1,4 +1,4 @@
-"""Commands that only look: whoever is given them cannot change the server, by mistake or otherwise."""
+"""Commands that only look: whoever has them cannot change the server, by mistake or otherwise."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -19,11 +19,11 @@ LOOKS_AT: Final = frozenset(
     }
 )
 TIDYING: Final = frozenset({"SREM"})
-"""What readers do in passing to sets of what is gone: here it is left undone."""
+"""Commands by which readers remove stale names from sets; here they do nothing."""
 
 
 class ReadOnlyCommands(Commands):
-    """`Commands` that let only reading through; raises TransportError for anything else."""
+    """`Commands` that let only reads through; raises TransportError for anything else."""
 
     def __init__(self, commands: Commands) -> None:
         self._commands = commands
@@ -40,15 +40,15 @@ class ReadOnlyCommands(Commands):
 
 
 def _looks(command: Sequence[Arg]) -> bool:
-    """Whether to run it; raises TransportError for what may not be run at all."""
+    """Return whether to run a command. Raises TransportError if it could change something."""
     name, *rest = (str(word).upper() for word in command[:2])
     if name in LOOKS or (name, *rest) in LOOKS_AT:
         return True
     if name not in TIDYING:
-        raise TransportError(f"a check may only look, and {name} could change something")
+        raise TransportError(f"a check may only read, but {name} could change something")
     return False
 
 
 def is_refusal(reply: Any) -> bool:
-    """Whether a reply or error says that this user may not do that."""
+    """Return whether a reply or error says that this user lacks the right."""
     return isinstance(reply, Exception) and "no permissions" in str(reply).casefold()

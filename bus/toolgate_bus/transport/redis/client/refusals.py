@@ -1,4 +1,4 @@
-"""What the server's error replies mean, in our own words. No client is loaded: errors have names."""
+"""Translates the server's error replies into our own errors. It loads no client: errors are known by name."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -17,19 +17,19 @@ _CODES: Final = {
     "ClusterDownError": "CLUSTERDOWN",
     "MasterDownError": "MASTERDOWN",
 }
-"""First words of replies that the client takes away, by the class that it makes of them."""
+"""First words of replies that the client removes, by the class that it makes of them."""
 
 
 def refusal_of(command: Sequence[Arg], error: Exception) -> TransportError:
-    """What an error reply to this command means: it names its key, or else the command."""
+    """Return the error for an error reply to this command; it names its key, or else the command."""
     key = key_of(command) or str(command[0])
     return refusal(key.encode("utf-8", "backslashreplace").decode(), error)
 
 
 def refusal(key: str, error: Exception) -> TransportError:
-    """What an error reply to a command on that key means: what a person must do, or try again."""
+    """Return the error for an error reply about a key: what a person must do, or that a retry may help."""
     if type(error).__name__ == _NO_RIGHT:
-        return Refusal(f"{key}: the server gives this user no right to it ({error}): see deploy/redis/roles")
+        return Refusal(f"{key}: the server gives this user no right to it ({error}); see deploy/redis/roles")
     if "WRONGTYPE" in str(error):
         return Refusal(
             f"{key}: it holds something of another type, which is not Toolgate's: "
@@ -43,6 +43,6 @@ def refusal(key: str, error: Exception) -> TransportError:
 
 
 def error_text(error: Exception) -> str:
-    """An error reply as the server said it."""
+    """Return an error reply as the server wrote it."""
     code = _CODES.get(type(error).__name__)
     return f"{code} {error}" if code is not None else str(error)

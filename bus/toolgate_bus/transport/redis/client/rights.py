@@ -1,9 +1,9 @@
-"""What each role must be let do on the server, and how to try that without doing it.
+"""The rights that each role needs on the server, and how to test them without using them.
 
-The roles are those of the file `roles` beside this one, of which deploy/redis/make_acl.py makes the users. A
-right is tried by a dry run, else in a transaction that is thrown away, else by commands that are refused for
-their words (`0-0x` is no entry's id) or find nothing to change (a key that nobody has): whether the user may
-do it was looked at before. Where there is no such form (`safe` is False) only the first two can tell.
+The file `roles` beside this one lists the roles; deploy/redis/make_acl.py makes the users from it. A right is
+tested by a dry run, else in a transaction that is discarded, else by commands that are refused for their
+words (`0-0x` is no entry's id) or find nothing to change (a key that nobody has): the server checks the right
+before that. For a command without such a form (`safe` is False), only the first two can tell.
 """
 
 import pkgutil
@@ -26,7 +26,7 @@ ROLES: Final[Mapping[str, str]] = {
     "console": "console",
     "operator": "operator",
 }
-"""By the role's name its section of the file."""
+"""By the role's name, its section of the file."""
 _FORMS: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         ("del", "exists", "get", "getdel", "hgetall", "incr", "hvals", "mget", "persist", "pttl"), "@"
@@ -60,11 +60,11 @@ _FORMS: Final[Mapping[str, str]] = {
     "xtrim": "@ MAXLEN x",
     "zadd": "@ x a",
 }
-"""Each command in words that change nothing: `@` the key, `?` a name that nobody has, `=` the scheduler."""
+"""Each command in words that change nothing: `@` the key, `?` an unused name, `=` the scheduler."""
 _CREATES: Final = frozenset({"incr", "rpush", "sadd"})
-"""These have no such words."""
+"""Commands without such words."""
 _CHANGES: Final = frozenset({"del", "getdel", "persist", "pexpire"})
-"""Nor have these, on a key that somebody may have."""
+"""Commands without such words for a key that may exist."""
 _ANY_SHARD: Final = "[0-9a-f]"
 _RULE: Final = re.compile(r"\((?P<keys>[^+]+)(?P<some>.+)\)|(?P<all>\+.+)")
 
@@ -75,30 +75,30 @@ class Right(NamedTuple):
     """One command that a role uses."""
 
     to: str
-    """What for, in words."""
+    """Purpose, in words."""
     command: tuple[str, ...]
     rule: str
-    """What gives the right, as ACL SETUSER reads it."""
+    """Rule that grants the right, as ACL SETUSER reads it."""
     safe: bool = True
 
     @property
     def verb(self) -> str:
-        """The command, without what it is about."""
+        """Name of the command, without its arguments."""
         return self.rule.rpartition("+")[2].rstrip(")").replace("|", " ").upper()
 
 
 class RightResult(NamedTuple):
-    """What came of one."""
+    """The result of testing one right."""
 
     right: Right
     allowed: bool | None
-    """None: it could not be tried without changing something."""
+    """True if the user has the right; None if that could not be tested without changing something."""
 
 
 def rights_of(
     role: str, namespace: str, scheduler: str, nobody: str, shards: Sequence[int] = (0,)
 ) -> list[Right]:
-    """What a role needs, in each of these shards; `nobody` is a name that no process and no key has."""
+    """Return the rights of a role in each of these shards; `nobody` is a name that is not in use."""
     sections, names = _sections(), [ROLES[role]]
     if names == ["scheduler"] and f"scheduler {scheduler}" in sections:
         names.append(f"scheduler {scheduler}")
@@ -134,7 +134,7 @@ def _sections() -> dict[str, list[Rule]]:
 
 
 async def who_am_i(commands: Commands) -> str | None:
-    """Which user we are; None where that may not be asked."""
+    """Return the name of our own user; None if we may not ask."""
     (reply,) = await commands.pipeline([("ACL", "WHOAMI")])
     return reply.decode("utf-8", "replace") if isinstance(reply, bytes) else None
 
@@ -142,7 +142,10 @@ async def who_am_i(commands: Commands) -> str | None:
 async def try_all(
     commands: Commands, user: str, rights: Sequence[Right], *, is_me: bool
 ) -> tuple[list[RightResult], How] | str:
-    """Which of these a user has, and how that was tried; why it cannot be seen, where it is not ourselves."""
+    """Return which of these rights a user has, and how that was tested.
+
+    Returns the server's error instead if a dry run is not allowed, and the user is not our own.
+    """
     replies = await commands.pipeline([("ACL", "DRYRUN", user, *right.command) for right in rights])
     failed = next((reply for reply in replies if isinstance(reply, Exception)), None)
     if failed is None:
@@ -152,7 +155,7 @@ async def try_all(
     if not is_me:
         return str(failed)
     begun = await commands.pipeline([("MULTI",), ("DISCARD",)])
-    if not any(isinstance(reply, Exception) for reply in begun):  # else what follows would be run
+    if not any(isinstance(reply, Exception) for reply in begun):  # otherwise what follows would be run
         queued = await commands.pipeline([("MULTI",), *(right.command for right in rights), ("DISCARD",)])
         return _match_replies(rights, queued[1:-1]), "transaction"
     safe = [right for right in rights if right.safe]

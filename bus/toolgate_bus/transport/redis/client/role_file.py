@@ -1,4 +1,4 @@
-"""The file `roles`: one section a role, one rule a line, and above it what the rule is for (`# to …`).
+"""Reads the file `roles`: one section for each role, one rule on each line, its purpose above it (`# to …`).
 
 It stands alone: deploy/redis/make_acl.py loads it by its path, with any Python ≥ 3.9 and nothing installed.
 """
@@ -10,13 +10,13 @@ class Rule(NamedTuple):
     """One line of a role."""
 
     to: str
-    """What for, in words."""
+    """Purpose, in words."""
     text: str
-    """As ACL SETUSER reads it, `@NS@` and `@NAME@` still in it; or `= role`, whose rules it builds on."""
+    """Rule for ACL SETUSER, with `@NS@` and `@NAME@` still in it; or `= role`, which includes a role."""
 
 
 def read_roles(text: str) -> dict[str, list[Rule]]:
-    """Sections by name, comments left out; raises ValueError for a rule that stands in none."""
+    """Return the sections by name, without comments. Raises ValueError for a rule outside a section."""
     sections: dict[str, list[Rule]] = {}
     current, to = None, "work"
     for number, line in enumerate(map(str.strip, text.splitlines()), 1):
@@ -26,13 +26,13 @@ def read_roles(text: str) -> dict[str, list[Rule]]:
             to = line[len("# to ") :]
         elif line and not line.startswith("#"):
             if current is None:
-                raise ValueError(f"line {number}: stands before the first [role]")
+                raise ValueError(f"line {number}: this rule stands before the first [role]")
             current.append(Rule(to, line))
     return sections
 
 
 def rules_of(sections: dict[str, list[Rule]], role: str) -> list[Rule]:
-    """The rules of a role, with those of the roles that it builds on; raises KeyError where there is none."""
+    """Return the rules of a role, with those of roles that it includes. Raises KeyError if it is unknown."""
     found = []
     for rule in sections[role]:
         found += rules_of(sections, rule.text[2:].strip()) if rule.text.startswith("= ") else [rule]

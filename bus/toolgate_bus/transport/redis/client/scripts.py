@@ -1,6 +1,6 @@
 """Lua scripts that the packages bring as files, and how the server runs them.
 
-All of them may be repeated: one whose outcome is unknown is simply sent again.
+Every script can be repeated: one whose outcome is unknown is simply sent again.
 """
 
 import hashlib
@@ -16,35 +16,35 @@ ATTEMPTS: Final = 3
 
 
 def is_not_loaded(reply: Any) -> bool:
-    """Whether the server says that it has no such script."""
+    """Return whether a reply says that the server does not have the script."""
     return isinstance(reply, Exception) and ("NOSCRIPT" in str(reply) or "No matching script" in str(reply))
 
 
 class Script:
-    """A script of one package's folder `lua`: its files in a row, read when it is first run."""
+    """A script in the folder `lua` of one package: its files in order, read when it first runs."""
 
     def __init__(self, package: str, *files: str, header: str = "", by_text: bool = False) -> None:
-        """`header` is the first line of a script that needs one; `by_text` is for users who may load none."""
+        """`header` is the first line, if a script needs one; `by_text` is for users who may not load any."""
         self._package, self._files, self._header, self._by_text = package, files, header, by_text
 
     @cached_property
     def text(self) -> str:
-        """What the server is given."""
+        """Text of the script, as the server gets it."""
         parts = [pkgutil.get_data(self._package, f"lua/{file}") or b"" for file in self._files]
         return self._header + b"".join(parts).decode()
 
     @cached_property
     def sha(self) -> str:
-        """What the server calls it."""
+        """Name of the script on the server: the SHA-1 of its text."""
         return hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
     def command(self, *keys: str, words: tuple[Arg, ...] = ()) -> tuple[Arg, ...]:
-        """What runs it, for a pipeline; where the server has it not, the reply is an error."""
+        """Return the command that runs it, for a pipeline; the reply is an error if it is not loaded."""
         how = ("EVAL", self.text) if self._by_text else ("EVALSHA", self.sha)
         return (*how, len(keys), *keys, *words)
 
     async def load(self, commands: Commands) -> None:
-        """Have the server know it; raises TransportError."""
+        """Load the script into the server. Raises TransportError."""
         await commands.execute("SCRIPT", "LOAD", self.text)
 
     async def run(
@@ -54,9 +54,9 @@ class Script:
         words: tuple[Arg, ...] = (),
         unknown: Callable[[], None] | None = None,
     ) -> Any:
-        """What it replies; raises TransportError where it does not run.
+        """Run the script and return its reply. Raises TransportError if it does not run.
 
-        `unknown` is called each time that it may have run, and nobody knows.
+        `unknown` is called each time that it may have run without a reply.
         """
         for attempt in range(ATTEMPTS):
             try:

@@ -1,9 +1,9 @@
-"""Sentinels: who is the primary, by what most of them say, and that it moves, in the moment they say it.
+"""Sentinels: the primary by the word of most of them, and a move of it in the moment they tell.
 
-One watch a URL and event loop, for as long as there are connections. It closes those to a server that is
-primary no more, so that nothing is written there that would be forgotten, and nobody waits there.
-It promotes nobody, and believes no sentinel alone but in that a primary leaves. Where that primary itself
-has handed over to whom a sentinel chose (`handover`), the sentinels' majority is not waited for.
+There is one watch for each URL and event loop, for as long as there are connections. It closes connections to
+a server that is no longer primary, so that no write is lost there and nobody waits for it. It promotes no
+server. A single sentinel is believed only in that a primary leaves. If that primary itself has handed over to
+the chosen server (`handover`), nothing waits for the sentinels' majority.
 """
 
 import asyncio
@@ -30,19 +30,19 @@ from toolgate_bus.transport.redis.client.driver import (
 from toolgate_bus.transport.redis.client.handover import Move, PrimaryHandover
 
 ASK_SECONDS: Final = 3.0
-"""Longest that a sentinel may take to say who is the primary; with TLS a busy machine takes more than one.
-Where most of them say the same, nobody waits for the others."""
+"""Longest time that a sentinel may take to name the primary, in seconds; with TLS a busy machine takes more
+than one. Once most of them agree, nobody waits for the others."""
 AWAY_SECONDS: Final = 3.0
-"""So long nobody goes to a server that a sentinel has taken its service from, whatever others still say."""
+"""Seconds for which a server is avoided after a sentinel took its service away, whatever others say."""
 MOVE_SECONDS: Final = 1.5
-"""So long who connects waits for the sentinels to agree who comes next."""
+"""Seconds that a connection waits for the sentinels to agree on the successor."""
 WORD_SECONDS: Final = 0.25
-"""They are asked again after that, and whenever one of them says something."""
+"""Seconds after which they are asked again, besides each time that one of them says something."""
 HEARD_SECONDS: Final = 1.0
-"""The same while all of them are listened to: every process of a fleet connects to each for that, while the
-primary moves and whoever is to go on needs the machine."""
+"""The same while all of them are listened to: each question connects every process of a fleet to each of
+them, while the primary moves and the successor needs the machine."""
 SILENCE_SECONDS: Final = 5.0
-"""A sentinel that says nothing for so long is asked whether it is there."""
+"""Seconds of silence after which a sentinel is asked whether it is there."""
 CANCEL_SECONDS: Final = 0.1
 AGAIN_SECONDS: Final = 0.5
 """Seconds until a sentinel that is away is listened to again."""
@@ -52,11 +52,11 @@ CHANNELS: Final = (PRIMARY_MOVED, *REPLICA_CHOSEN)
 _log = get_logger("toolgate.bus")
 
 Answer = Address | str | None
-"""What a sentinel says: the primary's address, None where it does not know the service, or what is wrong."""
+"""A sentinel's answer: the primary's address, None if it does not know the service, or an error text."""
 
 
 def agree(answers: Mapping[Address, Answer], sentinels: int) -> Address | None:
-    """The address that more than half of all sentinels name, if there is one. Pure."""
+    """Return the address that more than half of all sentinels name, if there is one. Pure."""
     named = Counter(answer for answer in answers.values() if isinstance(answer, tuple))
     for address, votes in named.most_common(1):
         if votes > sentinels // 2:
@@ -65,7 +65,7 @@ def agree(answers: Mapping[Address, Answer], sentinels: int) -> Address | None:
 
 
 def explain_disagreement(service: str, answers: Mapping[Address, Answer]) -> ToolgateError:
-    """Why there is no primary, in words."""
+    """Return an error that says why there is no primary."""
     if answers and all(answer is None for answer in answers.values()):
         return ConfigError(
             f"no sentinel knows the service {service}: look at the URL, and at their names (SENTINEL MASTERS)"
@@ -99,7 +99,7 @@ def _tell(answer: Answer) -> str:
 
 
 def read_move(channel: bytes, text: bytes, service: str) -> Move | None:
-    """The primary that leaves and the one that follows, as a sentinel tells it; else None. Pure."""
+    """Return the leaving primary and its successor, if a sentinel's message names them. Pure."""
     words = text.decode("utf-8", "replace").split()
     if channel == PRIMARY_MOVED and len(words) == 5 and words[0] == service:
         return _pair(words[1:3], words[3:5])
@@ -115,7 +115,7 @@ def _pair(old: list[str], new: list[str]) -> Move | None:
 
 
 class SentinelWatch:
-    """Who is the primary, for all connections of one event loop."""
+    """Finds and follows the primary, for all connections of one event loop."""
 
     def __init__(self, at: SentinelUrl) -> None:
         self._at = at
@@ -127,9 +127,9 @@ class SentinelWatch:
         """Sentinels that are listened to."""
         self._task: asyncio.Task[None] | None = None
         self._word = asyncio.Event()
-        """Set, and replaced by another, when something was said that may change who is found."""
+        """Set, and replaced by another event, when a message may change the primary."""
         self._primary: Address | None = None
-        """The last that was found."""
+        """The primary that was found last."""
         self._handover = PrimaryHandover(self._make_role_pool, self._wake)
 
     def _make_pool(self, address: Address) -> ConnectionPool:
@@ -141,13 +141,11 @@ class SentinelWatch:
         url = at.sentinel_url(address)
         return make_pool(url, "toolgate-sentinel", socket_connect_timeout=ASK_SECONDS, **credentials)
 
-    # ------------------------------------------------------------------ for who connects
+    # ------------------------------------------------------------------ connecting
 
     async def find(self) -> Address:
-        """The primary, by most of the sentinels; while it moves, who comes next, once they agree on that, or
-        both servers do.
-
-        Raises BusDown, or ConfigError where waiting mends nothing.
+        """Return the primary that most sentinels name; while it moves, its successor, once they agree on that
+        or both servers confirm it. Raises BusDown, or ConfigError if waiting mends nothing.
         """
         until = time.monotonic() + MOVE_SECONDS
         while True:
@@ -175,14 +173,14 @@ class SentinelWatch:
         return any(until > time.monotonic() for until in self._away.values())
 
     def check(self, address: Address) -> None:
-        """Raises BusDown where the sentinels have just taken the service from this server."""
+        """Raise BusDown if the sentinels have just taken the service from this server."""
         if self._away.get(address, 0.0) > time.monotonic():
             raise BusDown(f"the sentinels are moving {self._at.service} away from {_name(address)}")
 
     async def wait_while_primary(self, address: Address, connecting: Coroutine[Any, Any, None]) -> None:
-        """Wait for a connection to this server; raises BusDown once the sentinels take the service from it.
+        """Wait for a connection to this server. Raises BusDown once the sentinels take the service from it.
 
-        A server whose machine is gone says nothing: a connection to it is given up seconds too late.
+        A server whose machine is gone says nothing; without this, the wait would end seconds too late.
         """
         task = asyncio.ensure_future(connecting)
         try:
@@ -199,10 +197,10 @@ class SentinelWatch:
             task.cancel()
 
     def keep(self, transport: asyncio.Transport, address: Address) -> None:
-        """A connection is there: it is closed when the primary moves.
+        """Keep a connection, and close it when the primary moves.
 
         All lead to the primary that was found last: what one has confirmed, another must not have forgotten.
-        Raises BusDown where this one leads elsewhere by now.
+        Raises BusDown if this one leads elsewhere by now.
         """
         self._prune()
         self._open[transport] = address
@@ -230,7 +228,7 @@ class SentinelWatch:
         raise explain_disagreement(self._at.service, answers)
 
     async def ask_each(self) -> dict[Address, Answer]:
-        """What each sentinel says, whether they agree or not."""
+        """Return the answer of each sentinel, whether they agree or not."""
         answers: dict[Address, Answer] = {}
         await asyncio.gather(*(self._ask(one, answers) for one in self._at.sentinels))
         return answers
@@ -257,7 +255,7 @@ class SentinelWatch:
                 await asyncio.sleep(SILENCE_SECONDS)
                 self._prune()
         finally:
-            self._task = None  # who connects now has others listen
+            self._task = None  # the next connection starts a new watch
             while listening:  # a client that connects may lose a cancellation
                 for one in listening:
                     one.cancel()
@@ -269,18 +267,18 @@ class SentinelWatch:
             try:
                 await connection.connect()
                 await connection.send_command("SUBSCRIBE", *CHANNELS)
-                await self._look()  # it may have moved before we listened
+                await self._look()  # the primary may have moved before
                 self._heard.add(sentinel)
                 await self._hear(connection)
             except (RedisError, OSError, TimeoutError):
-                pass  # the others are there; and who connects is told
+                pass  # the other sentinels are there; and connections report it
             finally:
                 self._heard.discard(sentinel)
                 await _close(connection)
             await asyncio.sleep(AGAIN_SECONDS)
 
     async def _hear(self, connection: Any) -> None:
-        """Hand on what a sentinel says, until it is away."""
+        """Hand on a sentinel's messages until it is away."""
         asked = False
         while True:
             said = await connection.read_response(timeout=SILENCE_SECONDS)
@@ -310,7 +308,7 @@ class SentinelWatch:
             return
         is_news = old not in self._away
         self._away[old] = now + AWAY_SECONDS
-        self._search = None  # what is being asked may be answered as of before
+        self._search = None  # answers under way may be outdated
         self._close_all_but(new)
         if is_news:
             _log.warning("the primary moves", service=self._at.service, old=_name(old), new=_name(new))
@@ -339,8 +337,8 @@ def _read_answer(said: Any) -> Answer:
         return None
     if isinstance(said, list) and len(said) == 2 and all(isinstance(word, bytes) for word in said):
         host, port = (word.decode("utf-8", "replace") for word in said)
-        return read_address(host, port) or "it is no sentinel"
-    return "it is no sentinel"
+        return read_address(host, port) or "it is not a sentinel"
+    return "it is not a sentinel"
 
 
 async def _close(connection: Any) -> None:
@@ -359,7 +357,7 @@ _watches: "WeakKeyDictionary[asyncio.AbstractEventLoop, dict[SentinelUrl, Sentin
 
 
 def watch_of(at: SentinelUrl) -> SentinelWatch:
-    """The watch of the running loop."""
+    """Return the watch of the running loop."""
     watches = _watches.setdefault(asyncio.get_running_loop(), {})
     if at not in watches:
         watches[at] = SentinelWatch(at)
@@ -370,7 +368,7 @@ def watch_of(at: SentinelUrl) -> SentinelWatch:
 
 
 class _PrimaryMixin:
-    """A connection that asks the sentinels where to, and goes on only with who says it is the primary."""
+    """A connection that asks the sentinels for its server, and stays only with one that is primary."""
 
     toolgate_at: SentinelUrl
     host: str
@@ -390,7 +388,7 @@ class _PrimaryMixin:
             raise
 
     async def on_connect_check_health(self, check_health: bool = True) -> None:
-        """Authenticate as ever; raises a RedisConnectionError that is caused by BusDown."""
+        """Authenticate as always. Raises a RedisConnectionError caused by BusDown if it is a replica."""
         await super().on_connect_check_health(check_health=check_health)  # type: ignore[misc]  # as above
         if await read_role(self) == b"replica":
             moved = BusDown(f"READONLY {self.host}:{self.port} is a replica, and the sentinels say it is not")
@@ -398,17 +396,17 @@ class _PrimaryMixin:
 
 
 class _PrimaryConnection(_PrimaryMixin, TcpConnection):
-    """By TCP."""
+    """Connection by TCP."""
 
 
 class _PrimaryTlsConnection(_PrimaryMixin, TlsConnection):
-    """By TLS."""
+    """Connection by TLS."""
 
 
 def make_primary_pool(
     at: SentinelUrl, name: str, kind: type[ConnectionPool], **options: Any
 ) -> ConnectionPool:
-    """A pool whose connections go to the primary; raises ConfigError."""
+    """Make a pool whose connections go to the primary. Raises ConfigError."""
     pool = make_pool(at.server_url(at.sentinels[0]), name, kind, **options)
     base = _PrimaryTlsConnection if at.scheme == "rediss" else _PrimaryConnection
     pool.connection_class = type(base.__name__, (base,), {"toolgate_at": at})

@@ -1,7 +1,7 @@
-"""Which server connections go to: that of a URL, the primary that sentinels name, the owner of a slot.
+"""Decides where connections go: to the server of a URL, the primary of sentinels, or the owner of a slot.
 
-The only thing that knows servers. Whoever opens connections takes its pools from here, and learns of a move
-by its connections being closed: what connects again is led to the new primary.
+No other module knows about kinds of servers. Code that opens connections takes its pools from here, and
+learns of a move when its connections close: a new connection leads to the new primary.
 """
 
 from abc import ABC, abstractmethod
@@ -25,41 +25,41 @@ from toolgate_bus.transport.redis.client.driver import (
 from toolgate_bus.transport.redis.client.sentinels import make_primary_pool
 
 ALONE: Final = 4
-"""So many times the connections, made as they are needed, where each carries one command at a time."""
+"""Factor for the maximum number of connections, if each carries one command at a time."""
 
 
 class Topology(ABC):
-    """Where connections go."""
+    """The place to which connections go."""
 
     name: str
-    """What it is called where something is wrong with it."""
+    """Name of the server in error messages."""
     example: str
-    """The URL of a server as it is reached, for a diagnosis."""
+    """URL of one of its servers, for a diagnosis."""
     has_slots = False
-    """Whether one command can be about keys of one slot alone."""
+    """True if one command can use keys of one slot only."""
     moves = True
-    """Whether another server may take the writes by and by: what was under way to this one is lost then."""
+    """True if another server may take over the writes; commands under way to this one are then lost."""
 
     @abstractmethod
     def make_pool(
         self, name: str, near: str = "", kind: type[ConnectionPool] = ConnectionPool, **options: Any
     ) -> ConnectionPool:
-        """A pool to the server that takes writes of the key `near`; raises ConfigError."""
+        """Make a pool for the server that takes writes of the key `near`. Raises ConfigError."""
 
     def make_client(self, name: str, connections: int, seconds: float) -> Any:
-        """redis-py's client, or what does as well, for ordinary commands; raises ConfigError."""
+        """Make redis-py's client, or a replacement, for ordinary commands. Raises ConfigError."""
         pool = self.make_pool(name, kind=BlockingConnectionPool, **_pool_options(connections, seconds))
         return make_client(pool)
 
     def note_refusal(self, connection: Connection, said: str) -> None:  # noqa: B027 - most need not know
-        """The server of a connection said that it is not the one to talk to."""
+        """Note that the server of a connection said that it cannot be used."""
 
     def read_refusal(self, said: str) -> TransportError:
-        """Our word for what a server said that is not the one to talk to."""
+        """Return our error for a server's reply that it cannot be used."""
         return Refusal(_name_cluster(said)) if said.startswith(("MOVED", "ASK ")) else BusDown(said)
 
     async def check_node(self, connection: Connection) -> None:
-        """The connection is to a node of a cluster: raises ConfigError where others hold some of the keys."""
+        """Check a connection to a node of a cluster. Raises ConfigError if others hold some of the keys."""
         if (masters := await count_masters(connection)) > 1:
             raise ConfigError(f"{self.name}: {_name_cluster(f'{masters} share the keys')}")
 
@@ -73,7 +73,7 @@ def _pool_options(connections: int, seconds: float) -> dict[str, Any]:
 
 
 class FixedTopology(Topology):
-    """The server of a URL, whatever it is; its name is looked up with each new connection."""
+    """The server of a URL, whatever it is; each new connection looks up its name again."""
 
     moves = False
 
@@ -85,12 +85,12 @@ class FixedTopology(Topology):
     def make_pool(
         self, name: str, near: str = "", kind: type[ConnectionPool] = ConnectionPool, **options: Any
     ) -> ConnectionPool:
-        """A pool to it."""
+        """Make a pool for the server."""
         return make_pool(self.example, name, kind, **options)
 
 
 class SentinelTopology(Topology):
-    """The primary of a service, by what most of its sentinels say when a connection is made."""
+    """The primary of a service, as most of its sentinels say when a connection is made."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -103,12 +103,12 @@ class SentinelTopology(Topology):
     def make_pool(
         self, name: str, near: str = "", kind: type[ConnectionPool] = ConnectionPool, **options: Any
     ) -> ConnectionPool:
-        """A pool each of whose connections asks the sentinels first, and is closed when the primary moves."""
+        """Make a pool whose connections ask the sentinels first, and are closed when the primary moves."""
         return make_primary_pool(self._at, name, kind, **options)
 
 
 class ClusterTopology(Topology):
-    """The owner of a key's slot, by what the nodes of a cluster say when a connection is made."""
+    """The owner of a key's slot, as the nodes of a cluster say when a connection is made."""
 
     has_slots = True
 
@@ -123,27 +123,27 @@ class ClusterTopology(Topology):
     def make_pool(
         self, name: str, near: str = "", kind: type[ConnectionPool] = ConnectionPool, **options: Any
     ) -> ConnectionPool:
-        """A pool each of whose connections asks the nodes first, and is closed when the slot moves."""
+        """Make a pool whose connections ask the nodes first, and are closed when the slot moves."""
         return make_owner_pool(self._at, slot_of(near), name, kind, **options)
 
     def make_client(self, name: str, connections: int, seconds: float) -> Any:
-        """A client that routes each command by its key."""
+        """Make a client that routes each command by its key."""
         return ClusterClient(self._at, name, **_pool_options(ALONE * connections, seconds))
 
     def note_refusal(self, connection: Connection, said: str) -> None:
-        """Look for the owner anew; where the node says who it is, that is believed."""
+        """Look for the owner again; if the node names it, that is believed."""
         watch_of(self._at).read(said, (connection.host, int(connection.port)))
 
     def read_refusal(self, said: str) -> TransportError:
-        """It is looked for again: nothing that a person would mend."""
+        """Return BusDown: the owner is looked for again, and a person need mend nothing."""
         return BusDown(said)
 
     async def check_node(self, connection: Connection) -> None:
-        """It is one, as it should be."""
+        """Accept the node: it is one of the cluster."""
 
 
 def topology_of(url: str) -> Topology:
-    """That of a URL; raises ConfigError."""
+    """Return the topology of a URL. Raises ConfigError."""
     if is_cluster_url(url):
         return ClusterTopology(url)
     return SentinelTopology(url) if is_sentinel_url(url) else FixedTopology(url)

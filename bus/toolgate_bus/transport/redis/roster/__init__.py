@@ -1,1 +1,1 @@
-"""Who is alive, in which namespace and shard."""
+"""The roster: who is alive, in which namespace and shard."""

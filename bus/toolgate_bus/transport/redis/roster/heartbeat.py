@@ -1,8 +1,8 @@
 """The heartbeats of a process's replicas, on an event loop, a thread and a connection of their own.
 
-What decides may keep its own loop busy for seconds: an author's slow call. That must not take the replica off
-the roster, as if it had gone: it is alive, and silent for as long. Renewing what is being decided stays with
-what decides (`scheduler`), as does everything else. A call that lets no other thread run stops both.
+The code that decides may keep its own loop busy for seconds, for example by an author's slow call. That must
+not take the replica off the roster: it is alive, though silent. `scheduler` renews what is being decided, and
+does everything else. A call that lets no other thread run stops both.
 """
 
 import asyncio
@@ -23,17 +23,17 @@ from toolgate_bus.transport.redis.roster.shards import ShardWatch
 from toolgate_bus.transport.redis.tasks import keep
 
 STUCK_SECONDS: Final = 5.0
-"""A loop that has not moved for so long is told of, once."""
+"""Seconds without progress after which a stuck loop is logged, once."""
 ENDING_SECONDS: Final = 6.0
-"""More than a command takes."""
+"""Longest wait for the thread's end, in seconds; more than a command takes."""
 SETTLED_BEATS: Final = 6
-"""After so many a replica is taken for one that stays."""
+"""Number of heartbeats after which a replica is taken for one that stays."""
 _log = loggers.get_logger("toolgate.bus")
 
 
 Tell = Callable[[int, int], bytes | None]
-"""Gives the heartbeat of this number and time (in seconds, by the server's clock), or None to leave one out;
-it is called in the other thread.
+"""Returns the heartbeat of this number and time (in seconds, by the server's clock), or None to leave it out.
+The heart's thread calls it.
 """
 
 
@@ -48,7 +48,7 @@ class Heart:
         shards: ShardWatch,
         on_shards: Callable[[frozenset[int]], None],
     ) -> None:
-        """`on_shards` is told which shards are to be read when that changes, on the loop of who starts it."""
+        """`on_shards` is called with the shards to read when they change, on the loop that calls `start`."""
         self._url, self._namespace, self._clock = url, namespace, clock
         self._shards, self._on_shards = shards, on_shards
         self._members: dict[str, Tell] = {}
@@ -61,7 +61,7 @@ class Heart:
         self._ended: asyncio.Future[None] | None = None
 
     async def start(self) -> None:
-        """Begin; the first heartbeat is that of `beat`."""
+        """Start the thread; `beat` sends the first heartbeat."""
         self._owner = asyncio.get_running_loop()
         self._ended, running = self._owner.create_future(), self._owner.create_future()
         self._running = running
@@ -69,24 +69,24 @@ class Heart:
         await running
 
     def add(self, member: str, tell: Tell) -> None:
-        """Beat for this one as well, from the next heartbeat on."""
+        """Beat for this member as well, from the next heartbeat on."""
         self._members = {**self._members, member: tell}  # the other thread may be looking at them
 
     async def beat(self) -> None:
-        """Beat now; returns when the server has it, raises TransportError where it may not."""
+        """Beat now, and wait until the server has it. Raises TransportError if it may not."""
         await self._there(self._beat())
 
     async def leave(self, member: str, mark: Callable[[int, int], bytes]) -> None:
-        """Say that one leaves, by the mark of a last heartbeat, and beat no more; raises TransportError."""
+        """Announce by a last heartbeat that a member leaves, and stop its beats. Raises TransportError."""
         await self._there(self._leave(member, mark))
 
     def name_again(self) -> None:
-        """The server may have lost what was written: name everyone anew with the next heartbeats."""
+        """Name all members again with the next heartbeats: the server may have lost what was written."""
         if self._loop is not None:
             self._roster.name_again()
 
     def note_progress(self) -> None:
-        """The loop that decides is not stuck."""
+        """Note that the loop that decides is not stuck."""
         self._moved = time.monotonic()
 
     async def aclose(self) -> None:
@@ -97,7 +97,7 @@ class Heart:
                 await asyncio.wait_for(asyncio.shield(self._ended), ENDING_SECONDS)
 
     def end(self) -> None:
-        """Have the thread end soon."""
+        """Let the thread end soon."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # it has ended
                 self._loop.call_soon_threadsafe(self._stop.set)
@@ -118,7 +118,7 @@ class Heart:
             self._say(self._ended)
 
     def _say(self, future: "asyncio.Future[None] | None") -> None:
-        """Tell the loop that waits; one that has ended waits for nothing."""
+        """Set a future on the waiting loop, unless that loop has ended."""
         with contextlib.suppress(RuntimeError):
             if self._owner is not None and future is not None:
                 self._owner.call_soon_threadsafe(_resolve, future)
@@ -141,7 +141,7 @@ class Heart:
             stuck = time.monotonic() - self._moved > STUCK_SECONDS
             if stuck and not self._complained:
                 _log.warning(
-                    "the loop that decides does not move: a call in it does not give way, and questions wait",
+                    "a call blocks the event loop that decides, and questions wait",
                     member=", ".join(self._members),
                     seconds=STUCK_SECONDS,
                 )

@@ -1,9 +1,8 @@
-"""Who is alive: heartbeats that expire, on the server's clock.
+"""The roster: heartbeats that expire, on the server's clock.
 
-Every replica, orchestrator and facts reader sets its own key every half second; the key expires
-after 1.5 s. Sets name who may be there (`roster_sets`), so that reading needs no scan; whoever was
-seen is looked up all the same (`attendance`). What stands there was written by others and is decoded
-with the wire's bounds.
+Every replica, orchestrator and facts reader sets its own key every half second; the key expires after 1.5 s.
+Sets list the possible names (`roster_sets`), so that reading needs no scan. Members that were seen are looked
+up even without that (`attendance`). Others write the roster: what is read is bounded like any message.
 """
 
 import asyncio
@@ -39,14 +38,14 @@ BEAT_SECONDS: Final = 0.5
 EXPIRY_SECONDS: Final = 1.5
 WAKE_MS: Final = 60_000
 FRESH_SECONDS: Final = 10.0
-"""A signed heartbeat that is older by the server's clock is nobody's word any longer."""
+"""Age in seconds, by the server's clock, from which a signed heartbeat no longer counts as signed."""
 ReaderRole = Literal["follower", "exporter", "archiver", "console"]
-"""What a facts reader reads for."""
+"""Purpose of a facts reader."""
 READER_ROLES: Final[tuple[ReaderRole, ...]] = get_args(ReaderRole)
 EVERYONE: Final = ("schedulers", "orchestrators", "readers", OLD)
 """The kinds that people ask for: hooks only look for each other."""
 PART: Final = 256
-"""Heartbeats that are read at a time."""
+"""Number of heartbeats read at a time."""
 _log = get_logger("toolgate.bus")
 
 
@@ -56,30 +55,30 @@ class RosterView:
 
     members: tuple[Member, ...] = ()
     orchestrators: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """The living orchestrators, each with the schedulers whose verdicts it reads: those it asks."""
+    """Living orchestrators, each with the schedulers whose verdicts it reads: those it asks."""
     readers: int = 0
-    """How many facts readers are alive."""
+    """Number of living facts readers."""
     roles: Mapping[str, str] = field(default_factory=dict)
-    """The living facts readers, each with its role: one of `READER_ROLES`, or `other`."""
+    """Living facts readers, each with its role: one of `READER_ROLES`, or `other`."""
     gone: tuple[Member, ...] = ()
     """Replicas that vanished without leaving, and are remembered."""
     wires: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """The versions of the wire that each of the living orchestrators speaks."""
+    """Versions of the wire that each living orchestrator speaks."""
     required: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """The schedulers that a session of each requires; orchestrators that do not tell are not in it."""
+    """Schedulers that each orchestrator's sessions require; orchestrators that do not tell are missing."""
     hooks: frozenset[str] = frozenset()
-    """The living owners of ledgers that hooks keep."""
+    """Living owners of ledgers that hooks keep."""
 
     def readers_by_role(self) -> dict[str, int]:
-        """How many facts readers are alive in each role; every role of `READER_ROLES` is there."""
+        """Return the number of living facts readers in each role of `READER_ROLES`, and in `other` if any."""
         return {**dict.fromkeys(READER_ROLES, 0), **Counter(self.roles.values())}
 
 
 def encode_reading(
     schedulers: Iterable[str], wire: Sequence[int] = (), required: Iterable[str] | None = None
 ) -> bytes:
-    """An orchestrator's heartbeat: whose verdicts it reads, the versions of the wire that it speaks, and
-    whom it requires, unless that is None.
+    """Return an orchestrator's heartbeat: the schedulers whose verdicts it reads, its versions of the wire,
+    and the schedulers that it requires, unless that is None.
     """
     told = {"reading": sorted(schedulers), **({"wire": list(wire)} if wire else {})}
     beat = pack(told)
@@ -90,36 +89,36 @@ def encode_reading(
 
 
 def decode_wire(raw: bytes) -> tuple[int, ...]:
-    """The versions in an orchestrator's heartbeat; one that says nothing of them speaks the first."""
+    """Return the versions in an orchestrator's heartbeat; the first if it names none."""
     told = _field(raw, "wire")
     return tuple(read_versions(told)) if isinstance(told, list) else (VERSION,)
 
 
 def decode_reading(raw: bytes) -> frozenset[str]:
-    """The schedulers in an orchestrator's heartbeat; none in anything that is not one."""
+    """Return the schedulers in an orchestrator's heartbeat; none if it is malformed."""
     told = _field(raw, "reading")
     return frozenset(one for one in (told if isinstance(told, list) else ()) if isinstance(one, str))
 
 
 def decode_required(raw: bytes) -> frozenset[str] | None:
-    """The schedulers that an orchestrator's heartbeat names as required; None where it does not tell."""
+    """Return the schedulers that an orchestrator's heartbeat names as required; None if it does not tell."""
     told = _field(raw, "required")
     return frozenset(one for one in told if isinstance(one, str)) if isinstance(told, list) else None
 
 
 def encode_role(role: ReaderRole) -> bytes:
-    """A facts reader's heartbeat."""
+    """Return a facts reader's heartbeat."""
     return pack({"role": role})
 
 
 def decode_role(raw: bytes) -> str:
-    """The role in a facts reader's heartbeat: `follower` where it names none, `other` for what is unknown."""
+    """Return the role in a facts reader's heartbeat: `follower` by default, `other` if unknown."""
     role = _field(raw, "role", "follower")
     return role if isinstance(role, str) and role in READER_ROLES else "other"
 
 
 def _field(raw: bytes, name: str, default: str | None = None) -> Any:
-    """What a heartbeat says there, or the default; None in anything that is no heartbeat."""
+    """Return a field of a heartbeat, or the default; None if the heartbeat is malformed."""
     try:
         fields = unpack(raw, MAX_MEMBER)
     except CodecError:
@@ -128,10 +127,10 @@ def _field(raw: bytes, name: str, default: str | None = None) -> Any:
 
 
 class Roster:
-    """Reads and writes the roster of one namespace; remembers whom it has seen."""
+    """Reads and writes the roster of one namespace, and remembers the members that it has seen."""
 
     def __init__(self, commands: Commands, namespace: str, turns: Sequence[str] = EVERYONE) -> None:
-        """`turns` are the kinds that are read: one at a time where there is no hurry, in this order."""
+        """`turns` are the kinds to read: without hurry one at a time, in this order."""
         self._commands = commands
         self._keys = Keys(namespace)
         self._clock = ServerClock()
@@ -139,16 +138,16 @@ class Roster:
         self._places: dict[str, RosterMembership] = {}
         self._attendance = Attendance()
         self._met: dict[str, float] = {}
-        """Everyone else who was alive lately, by when."""
+        """Members other than schedulers that were alive lately, each with the time."""
         self._flooded = False
         self.keyring: Keyring | None = None
-        """Whose schedulers must sign what they say of themselves, once they have signed."""
+        """Keys of schedulers: once one has signed its heartbeats, it must go on to."""
 
     async def next_start(self) -> int:
-        """The next number in the namespace's order of starts."""
+        """Return the next number in the namespace's order of starts."""
         return int(await self._commands.execute("INCR", self._keys.starts))
 
-    # ------------------------------------------------------------------ standing there
+    # ------------------------------------------------------------------ being on it
 
     @property
     def seconds(self) -> int:
@@ -156,7 +155,7 @@ class Roster:
         return self._clock.seconds(time.monotonic())
 
     def is_recent(self, member: Member) -> bool:
-        """Whether a heartbeat was written just now, by what it says itself."""
+        """Return whether a heartbeat was written just now, by the time that it names."""
         return abs(self.seconds - member.at) <= FRESH_SECONDS
 
     async def learn_minute(self) -> None:
@@ -165,11 +164,11 @@ class Roster:
             self.set_time(await self._commands.execute("TIME"))
 
     def set_time(self, time_reply: Any) -> None:
-        """The server's reply to TIME, which came just now."""
+        """Take the server's reply to TIME, which came just now."""
         self._clock.set_time(time_reply, time.monotonic())
 
     def beat(self, member: str, value: bytes, *, timed: bool = False) -> list[Command]:
-        """The commands of one heartbeat of `kind:…`, for a pipeline; the first is what expires.
+        """Return the commands of one heartbeat of `kind:…`, for a pipeline; the first sets its key.
 
         `timed`: the pipeline asks for the server's time itself.
         """
@@ -179,12 +178,12 @@ class Roster:
         return [beat, *(one for one in rest if not (timed and one == TIME))]
 
     def name_again(self) -> None:
-        """The server may have lost what was written: the next heartbeats name their members anew."""
+        """Name all members again with the next heartbeats: the server may have lost what was written."""
         for place in self._places.values():
             place.name_again()
 
     async def write(self, member: str, value: bytes) -> None:
-        """One heartbeat; raises TransportError where the server did not take it."""
+        """Write one heartbeat. Raises TransportError if the server did not take it."""
         await self.learn_minute()
         commands = self.beat(member, value)
         replies = await self._commands.pipeline(commands)
@@ -194,47 +193,47 @@ class Roster:
             raise refusal_of(commands[0], replies[0])
 
     async def leave(self, member: str, mark: bytes | None = None) -> None:
-        """Take oneself off the roster; with a mark of one's own that says so, for who would remember."""
+        """Remove a member from the roster; `mark` is a last heartbeat that says so to its observers."""
         key = self._keys.member(member)
         end: Command = ("DEL", key) if mark is None else ("SET", key, mark, "PX", int(GONE_SECONDS * 1000))
         await self._commands.pipeline([end, ("SREM", self._keys.roster, member)])
 
     async def wake_orchestrators(self) -> None:
-        """Have every living orchestrator look at the roster at once."""
+        """Make every living orchestrator look at the roster at once."""
         found = await self._beats(
             [name for name in await self._fetch_names(everything=True) if name[0] == "o"]
         )
         wakes: dict[int, list[Command]] = {}
         for name in found:
             wake = self._keys.wake(name[2:])
-            # (who is told may have died since, and lets nothing expire any more)
+            # An orchestrator that is told may be dead, so its stream must expire.
             told: list[Command] = [("XADD", wake, "*", "event", "roster"), ("PEXPIRE", wake, WAKE_MS)]
             wakes.setdefault(shard_of(name[2:]), []).extend(told)
         done = await asyncio.gather(*map(self._commands.pipeline, wakes.values()), return_exceptions=True)
         errors = [one for one in done if isinstance(one, BaseException)]
-        if errors and len(errors) == len(done):  # else others could be told: one shard's server is away
+        if errors and len(errors) == len(done):  # otherwise others were told: only one shard's server is away
             raise errors[0]
 
     # ------------------------------------------------------------------ looking
 
     async def read(self, *, ages: bool = False, everything: bool = True) -> RosterView:
-        """Who is alive; with `ages`, also how long ago each replica was heard of.
+        """Return the living members; with `ages`, also the seconds since each replica was heard of.
 
-        Not `everything`: one kind is read anew, the others are as they were found before.
+        Without `everything`, only one kind is read again; the others are as they were found before.
         """
         return await self.resolve(await self._fetch_names(everything=everything), ages=ages)
 
     def asks(self, *, everything: bool) -> RosterQuery:
-        """One look at who is named: its commands are for a pipeline."""
+        """Return one look at the names; its commands are for a pipeline."""
         return self._names.asks(self._clock, time.monotonic(), everything=everything)
 
     def take_names(self, look: RosterQuery, replies: Sequence[Any]) -> set[str]:
-        """Who is named, by the replies to a look of `asks`; strangers beyond the bound are counted."""
+        """Return the names by the replies to a look of `asks`; names beyond the bound are counted."""
         surplus = self._names.take(look, replies)
         for kind, many in surplus.items():
             metrics.ROSTER_STRANGERS.add((kind,), many)
         if surplus and not self._flooded:
-            _log.warning("too many names on the roster; the rest is passed over", surplus=surplus)
+            _log.warning("too many names on the roster; the rest is skipped", surplus=surplus)
         self._flooded = bool(surplus)
         return self._names.all
 
@@ -274,7 +273,7 @@ class Roster:
         )
 
     async def _beats(self, names: Sequence[str]) -> dict[str, bytes]:
-        """The heartbeats that stand, by name; read in parts, so that many keep nobody waiting."""
+        """Return the heartbeats of these names that exist, read in parts so that nobody waits long."""
         found: dict[str, bytes] = {}
         for at in range(0, len(names), PART):
             part = names[at : at + PART]
@@ -289,9 +288,9 @@ class Roster:
         member = decode_member(scheduler, replica, beat, self.keyring)
         signs = self.keyring is not None and self.keyring.knows(scheduler)
         if member is not None and member.left and not member.signed and signs:
-            return replace(member, left=False)  # who has a key must sign that it leaves: somebody is there
+            return replace(member, left=False)  # a scheduler with a key must sign that it leaves
         if member is not None and member.signed and not member.left and not self.is_recent(member):
-            return replace(member, signed=False, proof=None)  # somebody may have kept it, and shows it again
+            return replace(member, signed=False, proof=None)  # it may be an old heartbeat, replayed
         return member
 
     async def _with_ages(self, members: tuple[Member, ...]) -> tuple[Member, ...]:

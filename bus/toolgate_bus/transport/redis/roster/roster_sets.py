@@ -1,9 +1,9 @@
-"""Which names stand on the roster: one set a kind and minute, written by that kind alone. Pure.
+"""The names on the roster: one set for each kind and minute, written by that kind alone. Pure.
 
-Nobody takes another off: a set is named by the server's minute and expires, so that who no longer writes
-itself down is forgotten. What is read of a set is bounded: beyond `MAX_COUNT` names only a few are looked at.
-The one set of version 1 is still written and read, for peers of that version; nobody else needs it, and
-only there is a name taken off by others, when it had no heartbeat for a minute.
+Nobody takes another's name off. A set is named by the server's minute and expires, so a member that no longer
+writes its name is forgotten. Reads of a set are bounded: beyond `MAX_COUNT` names only a few are looked at.
+The one set of version 1 is still written and read, for peers of that version. Only there do others remove a
+name, after a minute without a heartbeat.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -17,30 +17,30 @@ Command = tuple[str | bytes | int, ...]
 TIME: Final[Command] = ("TIME",)
 
 KINDS: Final[Mapping[str, str]] = {"s": "schedulers", "o": "orchestrators", "r": "readers", "h": "hooks"}
-"""By the first letter of its members' names."""
+"""Kinds of members, by the first letter of their names."""
 OLD: Final = "old"
 """Stands for the set of version 1 among the kinds."""
 NOBODY: Final = ""
 """Stands for a turn in which no set is read."""
 MAX_COUNT: Final = 10_000
-"""Names of one set that are looked up; more are strangers, and counted."""
+"""Maximum number of names of one set that are looked up; the rest are strangers, and counted."""
 FEW: Final = 100
-"""So many of them are looked at all the same, whichever the server picks."""
+"""Number of names that are still looked up of a larger set, as the server picks them."""
 SET_MS: Final = 180_000
 OLD_SET_MS: Final = 3_600_000
-"""How long the set of version 1 outlasts the last who writes itself down there."""
+"""Milliseconds that the set of version 1 outlasts the last member that writes its name there."""
 EARLY_S: Final = 3.0
-"""So long into a minute not everyone has written itself down anew."""
+"""Seconds of a minute after which every member has written its name again."""
 MISSED_S: Final = 1.2
-"""A heartbeat that comes so long after the one before: what was written may be gone."""
+"""Seconds since the last heartbeat after which what was written may be gone."""
 TURNS: Final = 16
-"""Heartbeats in which a member names itself once in each of its sets, and asks for the time."""
+"""Number of heartbeats in which a member writes its name once into each set, and asks for the time."""
 DEAD_S: Final = 60.0
 MAX_NAME: Final = 160
 
 
 class RosterMembership:
-    """One member's own place on the roster: what it writes beside its heartbeats, five commands in 8 s."""
+    """One member's place on the roster: what it writes beside its heartbeats, five commands in 8 s."""
 
     __slots__ = ("_at", "_beats", "_keys", "_member", "_minute")
 
@@ -51,7 +51,7 @@ class RosterMembership:
         self._minute = -1
 
     def commands(self, clock: ServerClock, now: float) -> list[Command]:
-        """What makes this member found, beside its heartbeat."""
+        """Return the commands, beside the heartbeat, by which this member is found."""
         minute = clock.minute(now)[0]
         missed, self._at = now - self._at >= MISSED_S, now
         if missed or minute != self._minute:
@@ -71,7 +71,7 @@ class RosterMembership:
         return [TIME] if turn == TURNS // 2 else []
 
     def name_again(self) -> None:
-        """Have the next heartbeat name this member in all its sets: what was written may be gone."""
+        """Write the name into all sets with the next heartbeat: what was written may be gone."""
         self._at = -MISSED_S
 
 
@@ -80,14 +80,14 @@ class RosterQuery:
     """One look at the sets; several may be under way at a time, and each takes its own replies."""
 
     kinds: tuple[str, ...]
-    """Of each set that is asked for."""
+    """Kind of each set that is read."""
     sized: tuple[bool, ...]
-    """Whether a second command asks for the size of each."""
+    """For each set, whether a second command asks for its size."""
     commands: tuple[Command, ...]
 
 
 class RosterNames:
-    """The names that one reader of the roster knows, kind by kind."""
+    """The names that one reader of the roster knows, by kind."""
 
     __slots__ = ("_keys", "_kinds", "_missing", "_named", "_sizes", "_turn", "_turns")
 
@@ -102,11 +102,11 @@ class RosterNames:
 
     @property
     def all(self) -> set[str]:
-        """Everyone who was named when it was last looked."""
+        """All names found at the last looks."""
         return set().union(*self._named.values())
 
     def asks(self, clock: ServerClock, now: float, *, everything: bool) -> RosterQuery:
-        """The next look; `everything` looks at all kinds, and at the minute before as well."""
+        """Return the next look; `everything` looks at all kinds, and at the minute before as well."""
         minute, seconds = clock.minute(now)
         self._turn += 1
         everything = everything or not self._named
@@ -127,7 +127,7 @@ class RosterNames:
         commands: list[Command] = []
         sized: list[bool] = []
         for kind, key in asked:
-            # Not SMEMBERS: a set may have grown. How large one is need not be asked where all of it came.
+            # Not SMEMBERS: a set may have grown. The size need not be asked if the whole set came.
             size = self._sizes.get(kind, 0)
             commands.append(("SRANDMEMBER", key, FEW if size > MAX_COUNT else MAX_COUNT))
             sized.append(size >= MAX_COUNT)
@@ -136,7 +136,7 @@ class RosterNames:
         return RosterQuery(tuple(kind for kind, _ in asked), tuple(sized), tuple(commands))
 
     def take(self, look: RosterQuery, replies: Sequence[Any]) -> dict[str, int]:
-        """The replies to the commands of a look; gives how many names of which kind are beyond the bound."""
+        """Take the replies to a look. Return how many names of each kind are beyond the bound."""
         named: dict[str, set[str]] = {}
         sizes: dict[str, int] = {}
         left = iter(replies)
@@ -153,13 +153,13 @@ class RosterNames:
         return {kind: size - MAX_COUNT for kind, size in sizes.items() if size > MAX_COUNT}
 
     def dead(self, found: Collection[str], now: float) -> list[str]:
-        """Whose names stand in the set of version 1 for long without a heartbeat: that one never expires."""
+        """Return names that were long in version 1's set without a heartbeat: that set never expires."""
         missing = self._named.get(OLD, frozenset()).difference(found)
         self._missing = {name: self._missing.get(name, now) for name in missing}
         return sorted(name for name, since in self._missing.items() if now - since >= DEAD_S)
 
     def _own(self, kind: str, found: Collection[Any]) -> set[str]:
-        """What may stand in the set of this kind: its role alone writes it, its own names alone count."""
+        """Return the names that may stand in the set of this kind: only its role writes it."""
         texts = {
             one.decode("utf-8", "replace") for one in found if type(one) is bytes and len(one) <= MAX_NAME
         }

@@ -1,7 +1,7 @@
-"""The shards of a namespace, on the server: how many there are, and which are used beyond that.
+"""The shards of a namespace, on the server: their number, and others that are still in use.
 
-Who starts as an orchestrator draws one that everybody alive reads; where that cannot be seen, it is the
-first. Schedulers ask with their heartbeats.
+An orchestrator that starts draws a shard that all living schedulers read; if it cannot see that, it takes the
+first. Schedulers ask for the shards with their heartbeats.
 """
 
 import secrets
@@ -16,17 +16,17 @@ from toolgate_bus.transport.redis.roster.roster_sets import Command
 from toolgate_bus.transport.shards import SeenShards, decode_count, decode_used, find_served
 
 EVERY: Final = 4
-"""Heartbeats between two looks."""
+"""Number of heartbeats between two looks."""
 USED_MS: Final = 3_600_000
 
 
 async def read_count(commands: Commands, keys: Keys) -> int:
-    """Over how many shards new orchestrators spread; raises TransportError."""
+    """Return the number of shards over which new orchestrators spread. Raises TransportError."""
     return decode_count(await commands.execute("GET", keys.shards))
 
 
 async def find_count(commands: Commands, keys: Keys) -> int:
-    """The same; 1 where this user may not see it. Raises TransportError where the server is away."""
+    """Return the same; 1 if this user may not see it. Raises TransportError if the server is away."""
     try:
         return await read_count(commands, keys)
     except ConfigError:
@@ -34,14 +34,14 @@ async def find_count(commands: Commands, keys: Keys) -> int:
 
 
 async def find_shards(commands: Commands, keys: Keys, view: RosterView) -> list[int]:
-    """All in which somebody may lie, or be asked; raises TransportError where the server is away."""
+    """Return all shards with an orchestrator or scheduler. Raises TransportError if the server is away."""
     told = (shard for member in view.members for shard in member.shards)
     lying = map(shard_of, view.orchestrators)
     return sorted({*range(await find_count(commands, keys)), *told, *lying})
 
 
 async def write_count(commands: Commands, keys: Keys, count: int) -> None:
-    """Have new orchestrators spread over so many; raises TransportError."""
+    """Set the number of shards over which new orchestrators spread. Raises TransportError."""
     await (
         commands.execute("DEL", keys.shards)
         if count == 1
@@ -50,7 +50,7 @@ async def write_count(commands: Commands, keys: Keys, count: int) -> None:
 
 
 async def draw_shard(commands: Commands, keys: Keys, roster: Roster) -> int:
-    """The shard of an orchestrator that starts; raises TransportError."""
+    """Draw the shard of an orchestrator that starts. Raises TransportError."""
     count = await read_count(commands, keys)
     if count == 1:
         return 0
@@ -59,7 +59,7 @@ async def draw_shard(commands: Commands, keys: Keys, roster: Roster) -> int:
 
 
 def use_commands(keys: Keys, shard: int, server_s: int) -> list[Sequence[Arg]]:
-    """What has a shard read for as long as somebody lies there; nothing for the first."""
+    """Return the commands that mark a shard as in use, so that it is read; none for the first."""
     if not shard:
         return []
     used = keys.shards_used
@@ -67,7 +67,7 @@ def use_commands(keys: Keys, shard: int, server_s: int) -> list[Sequence[Arg]]:
 
 
 class ShardWatch:
-    """Which shards a process of schedulers is to read."""
+    """Follows which shards a process of schedulers must read."""
 
     def __init__(self, keys: Keys) -> None:
         self._asks: list[Command] = [
@@ -79,7 +79,7 @@ class ShardWatch:
         self._told: frozenset[int] | None = frozenset({0})
 
     async def read(self, commands: Commands) -> frozenset[int]:
-        """All of them; the first alone where that cannot be seen."""
+        """Read the shards; return only the first if they cannot be seen."""
         try:
             replies = await commands.pipeline(self._asks)
         except ToolgateError:
@@ -88,11 +88,11 @@ class ShardWatch:
         return self._told
 
     def asks(self, beat: int) -> list[Command]:
-        """What goes with the heartbeat of that number; mostly nothing."""
+        """Return the commands that go with the heartbeat of that number; mostly none."""
         return self._asks if beat % EVERY == 0 else []
 
     def take(self, replies: Sequence[Any], server_s: int) -> frozenset[int] | None:
-        """The shards to be read, where they are others than were told before."""
+        """Return the shards to read if they changed since the last call; else None."""
         found = self._seen.take(self._find(replies, server_s), server_s)
         if found == self._told:
             return None
@@ -100,12 +100,12 @@ class ShardWatch:
         return found
 
     def tell_again(self) -> None:
-        """Have what is found next told whatever it is."""
+        """Report the shards at the next look, even if they have not changed."""
         self._told = None
 
     def _find(self, replies: Sequence[Any], server_s: int | None) -> frozenset[int]:
         count, used = replies
-        if not isinstance(count, Exception):  # else it stays: whoever may not look reads what it reads
+        if not isinstance(count, Exception):  # otherwise the number stays: this user may not look
             self._count = decode_count(count)
         there = decode_used(used, server_s) if isinstance(used, list) else frozenset[int]()
         return there.union(range(self._count))

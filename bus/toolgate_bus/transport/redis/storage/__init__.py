@@ -1,1 +1,1 @@
-"""What is kept on the server: records that last, streams that are read, orders that stand."""
+"""Storage on the server: records that last, streams that are read, orders that stand."""

@@ -1,6 +1,6 @@
-"""What operators see of the fleet's agents: the edge on the server.
+"""Reads the fleet's living agents from the server, for operators.
 
-Whoever is on the roster is looked up; a process that is gone has its key expire within seconds.
+It looks up every orchestrator on the roster; the key of a process that is gone expires within seconds.
 """
 
 import time
@@ -23,7 +23,7 @@ from toolgate_bus.transport.redis.storage.stop_orders import decode_obeyed
 
 ORDERS_KEPT_MS: Final = 60_000
 MAX_SETS: Final = 64
-"""Different sets of tools that are read, those of the most processes first."""
+"""Maximum number of different sets of tools that are read, those of the most processes first."""
 _LOOK_S: Final = 0.05
 Order = TypeVar("Order")
 
@@ -33,7 +33,7 @@ class FleetSnapshot(NamedTuple):
 
     agents: list[LiveAgent]
     obeyed: dict[str, frozenset[str]]
-    """Who has carried out the order that was asked about: orchestrators, each with whom it stopped."""
+    """Orchestrators that have carried out the order asked about, each with the sessions it stopped."""
 
 
 class Fleet:
@@ -44,14 +44,14 @@ class Fleet:
         self._roster = Roster(commands, namespace, ("orchestrators", OLD))
 
     async def agents(self) -> list[LiveAgent]:
-        """Every live session of the fleet."""
+        """Return every live session of the fleet."""
         return (await self.look()).agents
 
     async def address(self, make: Callable[[Sequence[LiveAgent]], Order]) -> Order:
-        """The order that `make` makes for those that are alive.
+        """Return the order that `make` makes for the living sessions.
 
-        It is called again while it raises ConfigError, for as long as who began a moment ago may need to say
-        so: 1.5 s. Raises the last ConfigError, and TransportError.
+        While `make` raises ConfigError, it is called again for 1.5 s: a session that began a moment ago may
+        not be listed yet. Raises the last ConfigError, and TransportError.
         """
         until = time.monotonic() + EXPIRY_SECONDS
         while True:
@@ -64,12 +64,12 @@ class Fleet:
             await anyio.sleep(_LOOK_S)
 
     async def look(self, order: str = "", told: Collection[str] = ()) -> FleetSnapshot:
-        """Every live session, and who of those that were told an order has carried it out.
+        """Return every live session, and which orchestrators of `told` have carried out the order.
 
         Raises TransportError.
         """
         living = (await self._roster.read()).orchestrators
-        names = sorted({*living, *told})  # who was told may have left since
+        names = sorted({*living, *told})  # an orchestrator that was told may have left since
         if not names:
             return FleetSnapshot([], {})
         asks = [("GET", self._keys.agents(one)) for one in names]
@@ -77,7 +77,7 @@ class Fleet:
         for name, ask, raw in zip(names, asks, await self._commands.pipeline(asks), strict=True):
             if isinstance(raw, Exception) and not is_other_type(raw):
                 wrong = refusal_of(ask, raw)
-                if isinstance(wrong, Refusal):  # else all agents would be taken to be gone
+                if isinstance(wrong, Refusal):  # otherwise all agents would seem to be gone
                     raise wrong
             if not isinstance(raw, bytes):
                 continue
@@ -88,7 +88,7 @@ class Fleet:
         return look
 
     async def tools(self) -> LivingTools:
-        """The tools of all agents that are alive, as their processes announce them; raises TransportError."""
+        """Return the tools of all living agents, as their processes announce them. Raises TransportError."""
         orchestrators = sorted((await self._roster.read()).orchestrators)
         values = await self._get([self._keys.agents(one) for one in orchestrators])
         named = Counter(find_tool_digest(raw) for raw in values if raw is not None)
@@ -104,7 +104,7 @@ class Fleet:
         return merge_tools(read.values(), told, len(orchestrators) - told)
 
     async def _get(self, keys: Sequence[str]) -> list[bytes | None]:
-        """The value of each key; None where there is none of this type; raises TransportError."""
+        """Return the value of each key; None if it is missing or of another type. Raises TransportError."""
         asks = [("GET", key) for key in keys]
         values: list[bytes | None] = []
         for ask, raw in zip(asks, await self._commands.pipeline(asks) if asks else (), strict=True):

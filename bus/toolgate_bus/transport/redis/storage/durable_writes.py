@@ -1,9 +1,8 @@
-"""Writes that count only when so many replicas have them: one WAIT behind all that are written together.
+"""Writes that count only once enough replicas have them: one WAIT behind all writes of a batch.
 
-What comes while a write is under way is written together afterwards, over one connection. WAIT is about what
-that connection wrote itself, so that a mark is written last, also behind a repetition, which changes nothing.
-Each write must be one that may be repeated. Nothing is taken back here: whoever is told that too few replicas
-have it does.
+Writes that come while others are under way are written together afterwards, over one connection. WAIT covers
+what its own connection wrote, so a mark is written last, even after a repetition that changes nothing. Each
+write must be repeatable. Nothing is undone here: the caller that learns of too few replicas does that.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ Words = Sequence[Arg]
 
 
 class DurableReply(NamedTuple):
-    """What a write replied, and why it does not count, where it does not."""
+    """Reply to a write, and the reason why it does not count, if it does not."""
 
     reply: Any
     short: TransportError | None
@@ -47,9 +46,9 @@ class DurableWriter:
         mark: str,
         unknown: Callable[[], None] | None = None,
     ) -> None:
-        """`what` is written, for the metric: `ledger` or `approvals`; `mark` is a key in the same slot.
+        """`what` names the writes in the metric: `ledger` or `approvals`; `mark` is a key in the same slot.
 
-        `unknown` is called each time that writes may have been done, and nobody knows.
+        `unknown` is called each time that writes may have been done without a reply.
         """
         self._commands, self._durability, self._what = commands, durability, what
         self._unknown = unknown
@@ -61,10 +60,10 @@ class DurableWriter:
         self._task: asyncio.Task[None] | None = None
 
     async def run(self, command: Words, script: str = "") -> DurableReply:
-        """Write; `script` is the text of one that the server may have to be told first.
+        """Write; `script` is the text of a script that may have to be loaded first.
 
-        Raises TransportError where it was not written: TooFewReplicas where the server takes no writes for
-        want of replicas.
+        Raises TransportError if it was not written: TooFewReplicas if the server takes no writes for want of
+        replicas.
         """
         done: asyncio.Future[tuple[Any, Any]] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Write(command, script, done))
@@ -84,7 +83,7 @@ class DurableWriter:
         return DurableReply(reply, short)
 
     async def check(self) -> None:
-        """Wait for replicas as behind a write; raises TooFewReplicas, Refusal or another TransportError."""
+        """Wait for replicas as after a write. Raises TooFewReplicas, Refusal or another TransportError."""
         short = self._find_short(*(await self._commands.pipeline(self._end)))
         if short is not None:
             raise short
@@ -97,17 +96,17 @@ class DurableWriter:
     async def _write_all(self) -> None:
         while self._waiting:
             taken, self._waiting = self._waiting[:MAX_TOGETHER], self._waiting[MAX_TOGETHER:]
-            batch = [one for one in taken if not one.done.done()]  # for others nobody waits any longer
+            batch = [one for one in taken if not one.done.done()]  # nobody waits for the others any longer
             try:
                 found = await self._write(batch) if batch else []
-            except Exception as error:  # noqa: BLE001 - whoever waits is told, whatever it is
+            except Exception as error:  # noqa: BLE001 - every waiting caller gets the error
                 found = [(error, None)] * len(batch)
             for one, said in zip(batch, found, strict=True):
                 if not one.done.done():
                     one.done.set_result(said)
 
     async def _write(self, batch: Sequence[_Write]) -> list[tuple[Any, Any]]:
-        """Each one's reply, and what the server said to mark and WAIT."""
+        """Return each write's reply, and the server's replies to mark and WAIT."""
         for attempt in range(ATTEMPTS):
             try:
                 *replies, marked, waited = await self._commands.pipeline(
@@ -129,7 +128,7 @@ class DurableWriter:
 
 
 def explain_wait(waited: Any, durability: Durability) -> TooFewReplicas | Refusal | None:
-    """Why a write does not count by the reply to its WAIT; None where it does."""
+    """Return why a write does not count, by the reply to its WAIT; None if it counts."""
     if isinstance(waited, int) and waited >= durability.replicas:
         return None
     if isinstance(waited, Exception) and any(sign in str(waited) for sign in _NOT_ALLOWED):

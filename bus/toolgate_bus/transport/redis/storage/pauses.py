@@ -1,7 +1,7 @@
-"""What operators pause, stop and resume, on the server: the state that lasts, and who is told to look at it.
+"""Operators' pauses and stops on the server: the state that lasts, and the notices to look at it.
 
-The state comes first, and orchestrators are told behind it: who does not hear that looks by itself, at its
-start, after each reconnection and every few seconds. How an orchestrator looks is `pause_watch`'s affair.
+The state is written first, and orchestrators are told after it. One that does not hear of it looks by itself:
+at its start, after each reconnection and every few seconds. `pause_watch` is the orchestrator's side.
 """
 
 import secrets
@@ -32,11 +32,11 @@ from toolgate_bus.transport.redis.storage.reads import ask_all, read_hash, read_
 
 CHANGE: Final = Script(__package__, "change_pauses.lua", by_text=True)
 REMEMBERED_MS: Final = 7 * 86_400_000
-"""So long it is remembered when pauses were last changed, behind the end of the last of them."""
+"""Milliseconds that the time of the last change is remembered after the last pause has ended."""
 
 
 async def read_pauses(commands: Commands, keys: Keys) -> StandingPauses:
-    """All pauses and stops that stand; raises TransportError."""
+    """Return all pauses and stops that stand. Raises TransportError."""
     now = await read_time(commands)
     return decode_pauses(await read_hash(commands, keys.pauses), int(now * 1000))
 
@@ -49,13 +49,13 @@ class PauseBoard:
         self._roster = Roster(commands, namespace, ("orchestrators", OLD))
 
     async def read(self) -> StandingPauses:
-        """All that stand; raises TransportError."""
+        """Return all that stand. Raises TransportError."""
         return await read_pauses(self._commands, self._keys)
 
     async def add(self, pause: Pause, for_s: float | None) -> tuple[Pause, int]:
-        """Have it stand from now on, for so long; gives it with its times, and the mark of the change.
+        """Let a pause stand from now on, for `for_s` seconds. Return it with its times, and the mark.
 
-        Given again under its id it is written anew. Raises ConfigError where too many stand, TransportError.
+        A pause with a known id is written again. Raises ConfigError if too many stand, and TransportError.
         """
         now = int(await read_time(self._commands) * 1000)
         until = None if for_s is None else now + int(for_s * 1000)
@@ -63,19 +63,19 @@ class PauseBoard:
         return made, await self._change((), made)
 
     async def stop(self, order: Stop) -> tuple[Pause, int]:
-        """Have a stop stand from now on, until somebody lifts it; gives it, and the mark of the change.
+        """Let a stop stand from now on, until somebody lifts it. Return it, and the change's mark.
 
-        One that means the same already is renewed. Raises ConfigError where too many stand, TransportError.
+        A stop that means the same is renewed. Raises ConfigError if too many stand, and TransportError.
         """
         standing = (await self.read()).pauses
         return await self.add(make_stop(order, standing, secrets.token_hex(4)), None)
 
     async def remove(self, ids: Collection[str]) -> int:
-        """End these; gives the mark of the change. Raises TransportError."""
+        """End these pauses and stops. Return the change's mark. Raises TransportError."""
         return await self._change(ids)
 
     async def tell(self, order: str, mark: int) -> frozenset[str]:
-        """Tell every living orchestrator to look, and to say so under this id; gives those that were told.
+        """Tell every living orchestrator to look, and to report that under this id. Return those told.
 
         Raises TransportError.
         """

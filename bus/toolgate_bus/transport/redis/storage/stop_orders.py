@@ -1,8 +1,8 @@
-"""Which orders to stop an orchestrator has carried out, and whose turns each ended. Pure.
+"""Records which orders to stop an orchestrator has carried out, and whose turns each ended. Pure.
 
-A session may begin, be stopped and be gone between two heartbeats, and its process with it; who gave
-the order hears of it all the same, from the value of `agents:ORCH`, where these stand for a while.
-What stands there was written by others: it is decoded with the wire's bounds. Times are seconds.
+A session may begin, be stopped and be gone between two heartbeats, and its process with it. The operator
+still learns of it from the value of `agents:ORCH`, where orders stay for a while. Others write that value:
+reads are bounded like any message. Times are seconds.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from toolgate_bus.protocol.packing import MAX_STRING, pack, unpack
 KEPT_S: Final = 10.0
 MAX_ORDERS: Final = 16
 MAX_SESSIONS: Final = 1000
-"""Of one order."""
+"""Maximum number of sessions of one order."""
 MAX_OBEYED: Final = 1 << 21
 
 
@@ -25,8 +25,8 @@ class StopOrderLog:
         self._orders: dict[str, tuple[float, dict[str, None]]] = {}
 
     def note(self, order: str, sessions: Iterable[str], now: float) -> None:
-        """An order was carried out, perhaps once more; these sessions had a turn, which it ends."""
-        if not order:  # given by a command that waits for no answer
+        """Note that an order was carried out, perhaps again; it ends a turn of these sessions."""
+        if not order:  # from a command that waits for no answer
             return
         _, stopped = self._orders.pop(order, (now, {}))
         self._orders[order] = (now, stopped | dict.fromkeys(sessions))
@@ -34,13 +34,13 @@ class StopOrderLog:
             del self._orders[next(iter(self._orders))]
 
     def encode_all(self, now: float) -> list[bytes]:
-        """What is told of them: a binary for each."""
+        """Return the report of each order, as a binary."""
         self._orders = {order: one for order, one in self._orders.items() if now - one[0] < KEPT_S}
         return [pack([order, list(stopped)[:MAX_SESSIONS]]) for order, (_, stopped) in self._orders.items()]
 
 
 def decode_obeyed(raw: bytes) -> dict[str, frozenset[str]]:
-    """The orders that an orchestrator tells it carried out, each with the sessions that it stopped."""
+    """Return the orders that an orchestrator reports as carried out, each with the sessions it stopped."""
     try:
         found = unpack(raw, MAX_OBEYED)
         told = found.get("obeyed") if isinstance(found, dict) else None

@@ -11,11 +11,11 @@ from toolgate_bus.transport.redis.storage.durable_writes import DurableWriter
 from toolgate_bus.transport.redis.storage.reads import ask_all, find_keys, literal
 
 AT_ONCE: Final = 200
-"""Keys that one round trip of `read_many` reads."""
+"""Number of keys that one round trip of `read_many` reads."""
 
 
 class RedisStore(Store):
-    """`Store` on a server; single commands, each atomic by itself."""
+    """`Store` on a server, by single commands that are each atomic."""
 
     def __init__(self, commands: Commands, namespace: str) -> None:
         self._commands = commands

@@ -1,8 +1,8 @@
--- Change what is paused and stopped, all at once, and mark when; gives that mark, or 0 where there would be too
--- many of the kind that is put: pauses and stops are counted apart.
--- What is over goes as well, and all of it some time after the last of them is over.
--- ARGV: the mark's field, how many may stand, how long to remember (ms), how many to take away, their ids, then
--- id and value of each to put
+-- Change pauses and stops in one step, and mark the time. Returns that mark, or 0 if there would be too many of the kind
+-- that is added: pauses and stops are counted apart.
+-- Ended ones are removed as well, and the whole hash expires some time after the last of them has ended.
+-- ARGV: the mark's field, maximum number, how long to remember (ms), number of ids to remove, these ids, then id and value
+-- of each one to add
 local key, mark, most, remember, gone = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
