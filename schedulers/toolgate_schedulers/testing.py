@@ -5,7 +5,7 @@
         assert (await limiter.ask("web_search", {"q": "x"})).action == "deny"
 
 You get the answers that an orchestrator would get: verdicts that went over the wire and back, `Failure` if
-the scheduler raised or returned no verdict, `Silent` if no answer came in time. Verdicts of several
+the scheduler raised or returned no verdict, `NoAnswerError` if no answer came in time. Verdicts of several
 schedulers are not merged here, as only orchestrators do that.
 """
 
@@ -34,7 +34,7 @@ from toolgate_schedulers.author.scheduler import Scheduler
 from toolgate_schedulers.worker.loading import make
 from toolgate_schedulers.worker.worker import Worker
 
-__all__ = ["Answer", "NotAsked", "Question", "Silent", "Trial", "question", "trial"]
+__all__ = ["Answer", "NoAnswerError", "NotAsked", "Question", "Trial", "question", "trial"]
 
 PATIENCE_S = 0.5
 """Seconds that `ask` waits; the default patience of an orchestrator."""
@@ -46,7 +46,7 @@ Answer = Verdict | Failure
 Config = Mapping[str, Any] | BaseModel | Path | None
 
 
-class Silent(ToolgateError, TimeoutError):  # noqa: N818 - the vocabulary's word for it
+class NoAnswerError(ToolgateError, TimeoutError):
     """No answer came in time; an orchestrator passes over an optional scheduler and denies for a required
     one."""
 
@@ -78,7 +78,7 @@ class Question:
         try:
             return await asyncio.wait_for(self._news.get(), timeout_s)
         except TimeoutError:
-            raise Silent(f"{self.call.tool_name}: nothing was heard for {timeout_s:g} s") from None
+            raise NoAnswerError(f"{self.call.tool_name}: nothing was heard for {timeout_s:g} s") from None
 
     async def final(self, timeout_s: float = FINAL_S) -> Answer:
         """Return the next answer that is no Hold; raise Silent after `timeout_s` seconds."""

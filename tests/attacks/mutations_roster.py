@@ -82,7 +82,7 @@ MUTANTS = (
     Mutant(
         "law 2",
         "a slow call takes its replica off the roster",
-        f"{BUS}/transport/redis/roster/heartbeat.py",
+        f"{BUS}/transport/redis/roster/heartbeat_sender.py",
         "if not beats:",
         "if not beats or time.monotonic() - self._moved > 1:",
         "../bus/transport/test_heart.py::test_a_loop_that_is_stuck_does_not_take_its_replica_off_the_roster",

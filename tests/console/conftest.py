@@ -20,7 +20,7 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.server.settings import bus_settings
 from toolgate_schedulers.commands.console.access import Access
 from toolgate_schedulers.commands.console.app import make_app
-from toolgate_schedulers.commands.console.knowledge import Knowledge, open_state
+from toolgate_schedulers.commands.console.console_state import ConsoleState, open_state
 from toolgate_schedulers.commands.console.server import serve
 
 TOKEN = "a-token-of-enough-letters"
@@ -95,7 +95,7 @@ class Console:
 
     port: int
     access: Access
-    known: Knowledge
+    known: ConsoleState
     serving: "asyncio.Task[None]"
     cookie: str = ""
     talking: list[Conversation] = field(default_factory=list)

@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 
 import pytest
-from toolgate_schedulers.commands.console.doorway import MAX_BODY
 from toolgate_schedulers.commands.console.hub import MAX_CLIENTS, MAX_ROWS
 from toolgate_schedulers.commands.console.rates import Rates
+from toolgate_schedulers.commands.console.security_middleware import MAX_BODY
 
 TOKEN = "a-token-of-enough-letters"
 PATHS = [

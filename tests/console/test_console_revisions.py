@@ -16,12 +16,12 @@ from toolgate_bus.state.config_record import Progress, Rollout, RolloutStage, en
 from toolgate_bus.state.config_store import ReplicaReport
 from toolgate_bus.state.rollout_rules import TrialCounts
 from toolgate_bus.transport.redis.client.connection import RedisCommands
-from toolgate_bus.transport.redis.storage.agents import Fleet
+from toolgate_bus.transport.redis.storage.agent_directory import AgentDirectory
 from toolgate_bus.transport.redis.storage.store import RedisStore
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_schedulers.commands.console.revisions import RevisionReader
-from toolgate_schedulers.commands.scheduler_configs import ConfigDesk
+from toolgate_schedulers.commands.scheduler_configs import ConfigCommands
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(180)]
 ALLOW = b"default: allow\n"
@@ -37,7 +37,7 @@ async def commands(server_url):
 
 @pytest.fixture
 def desk(commands, namespace):
-    return ConfigDesk(commands, namespace, "policy", None)
+    return ConfigCommands(commands, namespace, "policy", None)
 
 
 async def roll_out(desk, *stages, undo_if="veto_rate > 2x"):
@@ -131,7 +131,7 @@ async def test_rules_that_do_not_go_with_living_agents_are_named(
     page, desk, commands, server_url, namespace, wait_until
 ):
     await desk.push(b"rules: [{tools: serach, action: deny}]", "v1", "policy", stage=False)
-    reader = RevisionReader(commands, namespace, Fleet(commands, namespace).agents)
+    reader = RevisionReader(commands, namespace, AgentDirectory(commands, namespace).agents)
     (told,) = (await reader.read())["schedulers"]
     assert (told["doubts"], told["compared"]) == ([], False)
     async with Gate.open(redis=server_url, namespace=namespace) as gate:
@@ -156,7 +156,7 @@ async def test_a_console_imports_nothing_that_a_record_names(
     desk, commands, server_url, namespace, wait_until
 ):
     await desk.push(b"rules: [{tools: serach, action: deny}]", "v1", "antigravity:fly", stage=False)
-    fleet = Fleet(commands, namespace)
+    fleet = AgentDirectory(commands, namespace)
     async with Gate.open(redis=server_url, namespace=namespace) as gate:
         await gate.decide(Call("search", {}, {"search": {}, "fetch": {}}))
 

@@ -24,7 +24,7 @@ from toolgate_bus.fleet.finding import (
     summary,
     warning,
 )
-from toolgate_bus.fleet.inboxes import InboxReader, InboxState, inbox_findings
+from toolgate_bus.fleet.inboxes import InboxConsumer, InboxState, inbox_findings
 from toolgate_bus.fleet.roster import roster_findings
 from toolgate_bus.fleet.sentinels import sentinel_findings
 from toolgate_bus.fleet.server import ServerState, parse_info, server_findings
@@ -299,10 +299,10 @@ def test_questions_that_nobody_reads_are_an_error_and_a_backlog_is_a_warning():
 
 
 def test_a_replica_that_took_questions_and_is_not_heard_of_is_named_with_its_process():
-    found = inbox_findings([InboxState("policy", 1, 0, 0.0, [InboxReader("web-1-4711-ab12cd", 2, 8.0)])])
+    found = inbox_findings([InboxState("policy", 1, 0, 0.0, [InboxConsumer("web-1-4711-ab12cd", 2, 8.0)])])
     assert level(found, "inbox-stuck") == "warning"
     assert "pid 4711 on web-1" in found[0].change
-    quiet = [InboxReader("h-1-aa", 0, 900.0), InboxReader("h-2-bb", 3, 0.1)]
+    quiet = [InboxConsumer("h-1-aa", 0, 900.0), InboxConsumer("h-2-bb", 3, 0.1)]
     assert level(inbox_findings([InboxState("policy", 2, 0, 0.0, quiet)]), "inboxes") == "ok"
 
 

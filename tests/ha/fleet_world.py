@@ -32,7 +32,7 @@ from toolgate_bus.transport.ports import rest_after_search
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.roster.shards import write_count
 from toolgate_schedulers.commands.approvals.answer import Person, answer
-from toolgate_schedulers.shipped.approval.queue import Desk
+from toolgate_schedulers.shipped.approval.queue import ApprovalQueue
 from toolgate_schedulers.shipped.approval.queue import news as read_news
 
 HERE = Path(__file__).parent
@@ -234,7 +234,7 @@ class Fleet:
 
     async def _answer(self, stop: asyncio.Event) -> None:
         shared = connect_shared_state(self.url, self.commands, NS)
-        desk, after, look_at = Desk(shared.store, shared.notices), "0-0", 0.0
+        desk, after, look_at = ApprovalQueue(shared.store, shared.notices), "0-0", 0.0
         asked: dict[str, float] = {}
         answered: dict[str, float] = {}
         while not stop.is_set():
@@ -259,7 +259,7 @@ class Fleet:
                 await asyncio.sleep(0.05)
         await shared.aclose()
 
-    async def _answer_one(self, desk: Desk, id_: str) -> bool:
+    async def _answer_one(self, desk: ApprovalQueue, id_: str) -> bool:
         """Whether it is answered; a call that is not held yet is not, nor one whose agent is gone."""
         approval = await desk.approval(id_)
         if approval is None or await desk.answer_to(id_) is not None:

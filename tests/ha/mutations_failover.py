@@ -16,7 +16,7 @@ MUTANTS = (
     Mutant(
         "failover",
         "what was lost on its way to a scheduler waits for a peer",
-        f"{BUS}/transport/redis/answering/lane.py",
+        f"{BUS}/transport/redis/answering/shard_connection.py",
         "            self._read_lost()\n",
         "",
         "../bus/transport/test_redis_faults.py"
@@ -25,9 +25,9 @@ MUTANTS = (
     Mutant(
         "failover",
         "what is being decided is given again with each connection",
-        f"{BUS}/transport/redis/answering/lane.py",
-        "seat.inbox, seat.newest)",
-        "seat.inbox, 0)",
+        f"{BUS}/transport/redis/answering/shard_connection.py",
+        "reader.inbox, reader.newest)",
+        "reader.inbox, 0)",
         "../bus/transport/test_redis_faults.py"
         "::test_what_is_being_decided_when_connections_are_lost_is_not_given_again",
     ),
@@ -325,7 +325,7 @@ MUTANTS = (
     Mutant(
         "operators",
         "who began since the last heartbeat is no live session",
-        f"{BUS}/transport/redis/storage/agents.py",
+        f"{BUS}/transport/redis/storage/agent_directory.py",
         "                if is_last:\n                    raise\n",
         "                raise\n",
         "test_agents_addressed.py",

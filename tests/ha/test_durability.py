@@ -28,7 +28,7 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.ports import Durability
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_schedulers.author.scheduler import SchedulerContext
-from toolgate_schedulers.shipped.approval.queue import Desk
+from toolgate_schedulers.shipped.approval.queue import ApprovalQueue
 from toolgate_schedulers.shipped.approval.records import ApprovalAnswer
 from toolgate_schedulers.shipped.approval.scheduler import ApprovalScheduler
 from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware
@@ -236,7 +236,7 @@ async def test_a_person_is_asked_and_counts_only_where_the_replicas_have_it(worl
     world.replicas[1].go_on()
     until(world.has_all, 15)
     assert isinstance(await fleet.ask(), Hold)
-    desk = Desk(fleet.shared.store, fleet.shared.notices)
+    desk = ApprovalQueue(fleet.shared.store, fleet.shared.notices)
     (waiting,) = await desk.list_waiting()
     world.replicas[1].stand_still()
     answer = ApprovalAnswer(action="approve", decision=ID, digest=waiting.approval.digest, by="anna")

@@ -12,7 +12,7 @@ from readings import Call, Who
 from station import PATIENCE_MS, Station
 from toolgate_orchestrator.commands.serve.access import AccessTokens
 from toolgate_orchestrator.commands.serve.app import SidecarApp
-from toolgate_orchestrator.commands.serve.hook_desk import HookDesk
+from toolgate_orchestrator.commands.serve.hook_handler import HookHandler
 from toolgate_orchestrator.commands.serve.service import SidecarService
 from toolgate_orchestrator.decision.config import parse
 from toolgate_orchestrator.decision.gate import Gate
@@ -28,7 +28,7 @@ class Sidecar:
 
     def __init__(self, station: Station, gate: Gate) -> None:
         service = SidecarService(gate)
-        hooks = HookDesk(service, denies=lambda: gate.ruled)
+        hooks = HookHandler(service, denies=lambda: gate.ruled)
         self.station, self._app = station, SidecarApp(service, AccessTokens(), {}, hooks)
         self._begun: set[str] = set()
 

@@ -22,7 +22,7 @@ from toolgate_bus.transport.memory import MemoryHub
 from toolgate_orchestrator.decision.link import shared_clients
 from toolgate_orchestrator.decision.link.client import GateClient
 from toolgate_schedulers.author.forms import as_scheduler
-from toolgate_schedulers.shipped.approval.queue import Desk
+from toolgate_schedulers.shipped.approval.queue import ApprovalQueue
 from toolgate_schedulers.shipped.approval.records import StandingApproval, always_id
 from toolgate_schedulers.worker.loading import make
 from toolgate_schedulers.worker.worker import Worker
@@ -71,7 +71,7 @@ class _Run:
 class Station:
     """One configuration at work. `settings` are what a gate needs to come here."""
 
-    def __init__(self, written: Written, url: str, desk: Desk, *, is_ruled: bool = True) -> None:
+    def __init__(self, written: Written, url: str, desk: ApprovalQueue, *, is_ruled: bool = True) -> None:
         self.written = written
         self.settings: dict[str, Any] = {
             "redis": url,
@@ -109,7 +109,7 @@ class Station:
         url = f"redis://oracle-{next(_numbers)}"
         key = (id(client.loop), url, "default")
         shared_clients._shared[key] = client
-        station = cls(written, url, Desk(hub.store, shared.notices), is_ruled=is_ruled)
+        station = cls(written, url, ApprovalQueue(hub.store, shared.notices), is_ruled=is_ruled)
         station._client, station._hub = client, hub
         client.on_hold, hub.on_asked = station._hold, station._rewrite
         try:

@@ -59,7 +59,7 @@ MUTANTS = (
     Mutant(
         "stops",
         "what a hook had been let through just before a stop stays reserved",
-        f"{ORCHESTRATOR}/commands/serve/hook_desk.py",
+        f"{ORCHESTRATOR}/commands/serve/hook_handler.py",
         "            service.release(body)  # it may have been let through just before\n",
         "",
         f"{_SERVE}::test_a_call_that_was_let_through_just_before_the_stop_is_given_back_by_the_hook",
@@ -67,7 +67,7 @@ MUTANTS = (
     Mutant(
         "stops",
         "a sub-agent of a coding agent gets free by leaving out who started it",
-        f"{ORCHESTRATOR}/commands/serve/hook_desk.py",
+        f"{ORCHESTRATOR}/commands/serve/hook_handler.py",
         "self._tree.restore(read_event(client, body))",
         "read_event(client, body)",
         f"{_SERVE}::test_a_sub_agent_stays_stopped_where_its_event_leaves_out_who_started_it",

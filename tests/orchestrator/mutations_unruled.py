@@ -77,7 +77,7 @@ MUTANTS = (
     Mutant(
         "unruled",
         "the user of a hook is told with each call",
-        f"{ORCHESTRATOR}/commands/serve/hook_desk.py",
+        f"{ORCHESTRATOR}/commands/serve/hook_handler.py",
         "        if not line or event.session in self._informed:\n",
         "        if not line:\n",
         "../orchestrator/serve/test_serve_hooks.py"

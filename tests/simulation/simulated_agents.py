@@ -1,4 +1,4 @@
-"""An agent's process in a simulated world, and its bus: the product's `Outbox` on a simulated link."""
+"""An agent's process in a simulated world, and its bus: the product's `Publisher` on a simulated link."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -9,7 +9,7 @@ from simulated_server import VANISH_S, SimulatedLink, SimulatedServer, Wire
 from toolgate_bus.transport.attendance import Attendance
 from toolgate_bus.transport.memory import MemoryStore
 from toolgate_bus.transport.ports import Member
-from toolgate_bus.transport.redis.asking.publisher import Outbox
+from toolgate_bus.transport.redis.asking.publisher import Publisher
 from virtual_time import VirtualLoop
 
 
@@ -19,7 +19,7 @@ class SimulatedOrchestratorBus:
     def __init__(self, process: "AgentProcess", heard: Callable[[str, bytes], None]) -> None:
         self.orchestrator = process.orchestrator
         self.process, self._heard = process, heard
-        self.outbox = Outbox(KEYS, self.orchestrator, lambda orchestrator, frames: False)
+        self.outbox = Publisher(KEYS, self.orchestrator, lambda orchestrator, frames: False)
         self.outbox.listen(self._refuse, self._doubt, lambda: None)
         self.attendance = Attendance()
         self.watched: dict[str, None] = {}

@@ -1,4 +1,4 @@
-"""A replica's process in a simulated world, and its bus: the product's `AnswersOut` on a simulated link.
+"""A replica's process in a simulated world, and its bus: the product's `AnswerBuffer` on a simulated link.
 
 Its facts are read by the product's reader, which knows what it has read by number.
 """
@@ -14,7 +14,7 @@ from toolgate_bus.errors import BusDown
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol import packing
 from toolgate_bus.transport.ports import Delivery, Member
-from toolgate_bus.transport.redis.answering.answer_buffer import AnswersOut
+from toolgate_bus.transport.redis.answering.answer_buffer import AnswerBuffer
 from toolgate_bus.transport.redis.answering.consumer_group import RENEW_SECONDS
 from virtual_time import VirtualLoop
 
@@ -25,7 +25,7 @@ class SimulatedSchedulerBus:
     def __init__(self, process: "ReplicaProcess", *, signed: bool) -> None:
         self.process, self.name, self._signed = process, process.scheduler, signed
         self.wanted = self._room = 0
-        self.out = AnswersOut(KEYS, self.name, "group", self._write, lambda _: None)
+        self.out = AnswerBuffer(KEYS, self.name, "group", self._write, lambda _: None)
         self._arrived: set[str] = set()
         self._flushing = self._acks_wait = False
         self.started = False

@@ -15,7 +15,7 @@ from simulation_world import simulate
 from toolgate_bus.ledger.money.rules import LedgerRules
 from toolgate_bus.ruling import round as rounds
 from toolgate_bus.ruling.round import Round
-from toolgate_bus.transport.redis.asking.publisher import Outbox
+from toolgate_bus.transport.redis.asking.publisher import Publisher
 from toolgate_orchestrator.decision.gate import Gate
 from virtual_time import StuckWorld, VirtualLoop
 
@@ -107,7 +107,7 @@ def hold_for_ever(patch):
 
 
 def forget_facts_on_reconnect(patch):
-    patch.setattr(Outbox, "_write_unconfirmed", lambda self, most=None: self._facts._unconfirmed.clear())
+    patch.setattr(Publisher, "_write_unconfirmed", lambda self, most=None: self._facts._unconfirmed.clear())
 
 
 def verify_nothing(patch):

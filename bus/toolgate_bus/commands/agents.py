@@ -31,7 +31,7 @@ from toolgate_bus.protocol.money import format_amount
 from toolgate_bus.protocol.pauses import Pause
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.roster.roster import BEAT_SECONDS, EXPIRY_SECONDS
-from toolgate_bus.transport.redis.storage.agents import Fleet
+from toolgate_bus.transport.redis.storage.agent_directory import AgentDirectory
 from toolgate_bus.transport.redis.storage.pauses import PauseBoard
 
 OVERVIEW = """
@@ -149,7 +149,7 @@ def stop(
 async def _fetch_agents(url: str, namespace: str, *, watch: bool) -> list[LiveAgent]:
     """Return the live agents. With `watch`, show them repeatedly until cancelled."""
     async with aclosing(RedisCommands(url, "toolgate-agents", connections=1)) as commands:
-        fleet = Fleet(commands, namespace)
+        fleet = AgentDirectory(commands, namespace)
         if not watch:
             return await fleet.agents()
         with Live(console=console, auto_refresh=False) as live:
@@ -180,7 +180,7 @@ async def _stop(
     have ended, and the process too, before the next heartbeat.
     """
     async with aclosing(RedisCommands(url, "toolgate-agents", connections=1)) as commands:
-        fleet, board = Fleet(commands, namespace), PauseBoard(commands, namespace)
+        fleet, board = AgentDirectory(commands, namespace), PauseBoard(commands, namespace)
         by, id_ = find_user(), secrets.token_hex(8)
         names = tuple(map(name_session, ids)) if exact else ()
         order = Stop(names, names, now=now, by=by, id=id_)

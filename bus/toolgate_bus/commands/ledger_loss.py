@@ -27,7 +27,7 @@ from toolgate_bus.commands.terminal import new_table, print_json
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.ledger.money.epoch import LedgerLoss
-from toolgate_bus.ledger.money.journal import JournalPlace, is_entry, journal_key, read_journal
+from toolgate_bus.ledger.money.journal import JournalCursor, is_entry, journal_key, read_journal
 from toolgate_bus.ledger.money.ledger import Addition
 from toolgate_bus.ledger.money.limits import BudgetDescription, read_budgets
 from toolgate_bus.ledger.money.rebuild import JournalSums
@@ -144,7 +144,7 @@ def rebuild(
 # ---------------------------------------------------------------------- from an archive
 
 
-def _read_archive(directory: Path, book: _Loss) -> tuple[JournalSums, JournalPlace]:
+def _read_archive(directory: Path, book: _Loss) -> tuple[JournalSums, JournalCursor]:
     opened, sums = open_archive(directory), JournalSums(book.name)
     if opened.committed is not None and opened.committed.namespace != book.namespace:
         raise ConfigError(
@@ -157,11 +157,11 @@ def _read_archive(directory: Path, book: _Loss) -> tuple[JournalSums, JournalPla
             sums.take(line)
         elif line["event"] == GAP and line.get("kind") == "journal" and line.get("book") == book.name:
             err_console.print(f"Incomplete: {escape(words_of_gap(line))}", soft_wrap=True)
-    return sums, JournalPlace(sums.last)
+    return sums, JournalCursor(sums.last)
 
 
 async def _rebuild(
-    book: _Loss, sums: JournalSums, place: JournalPlace, by: str, json_: bool, *, dry_run: bool
+    book: _Loss, sums: JournalSums, place: JournalCursor, by: str, json_: bool, *, dry_run: bool
 ) -> None:
     """Add the amounts that the books lack. If the books change meanwhile, compute them again."""
     added: list[Addition] = []
@@ -194,7 +194,7 @@ async def _read_newest(book: _Loss) -> str:
     return str(page[0][0].decode("ascii", "replace")) if page else NO_ENTRY
 
 
-async def _read_beyond(book: _Loss, sums: JournalSums, place: JournalPlace) -> JournalPlace:
+async def _read_beyond(book: _Loss, sums: JournalSums, place: JournalCursor) -> JournalCursor:
     """Add the entries of the server's journal that the archive lacks. Return the place of the last one."""
     while True:
         page = await read_journal(book.commands, book.namespace, book.name, place)

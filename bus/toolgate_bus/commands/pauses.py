@@ -34,7 +34,7 @@ from toolgate_bus.protocol.agents import LiveAgent
 from toolgate_bus.protocol.pauses import Pause, StandingPauses, find_named, list_paused, pause_of
 from toolgate_bus.telemetry.printable import format_duration
 from toolgate_bus.transport.redis.client.connection import RedisCommands
-from toolgate_bus.transport.redis.storage.agents import Fleet
+from toolgate_bus.transport.redis.storage.agent_directory import AgentDirectory
 from toolgate_bus.transport.redis.storage.pauses import PauseBoard
 
 Result = TypeVar("Result")
@@ -102,7 +102,7 @@ def pause(
     if for_s is not None and not 0 < for_s <= MAX_FOR_S:
         raise ConfigError(f"--for {for_}: must be more than 0, and at most 366d")
 
-    async def change(board: PauseBoard, fleet: Fleet) -> PauseChange:
+    async def change(board: PauseBoard, fleet: AgentDirectory) -> PauseChange:
         by, id_ = find_user(), secrets.token_hex(4)
         made = await fleet.address(
             lambda living: pause_of(living, ids or (), labels, exact=exact, id=id_, by=by)
@@ -147,7 +147,7 @@ def resume(
     if sum((everything, bool(ids), bool(labels))) != 1:
         raise ConfigError("give one of: ids of pauses and stops, --label, --all")
 
-    async def change(board: PauseBoard, fleet: Fleet) -> PauseChange:
+    async def change(board: PauseBoard, fleet: AgentDirectory) -> PauseChange:
         found, living = await board.read(), await fleet.agents()
         ended = _choose_ended(found, living, ids or (), labels, everything=everything)
         meant = [one for one in living if one.paused] if everything else list_paused(ended, living)
@@ -167,7 +167,7 @@ def pauses(
 ) -> None:
     """Show what is paused or stopped, by whom, and for how much longer: toolgate agents pauses"""
 
-    async def read(board: PauseBoard, fleet: Fleet) -> tuple[StandingPauses, list[LiveAgent]]:
+    async def read(board: PauseBoard, fleet: AgentDirectory) -> tuple[StandingPauses, list[LiveAgent]]:
         return await board.read(), await fleet.agents()
 
     with join_bus(redis, namespace, None) as settings:
@@ -199,13 +199,15 @@ def make_table(found: StandingPauses, living: Sequence[LiveAgent]) -> Table:
     return table
 
 
-async def _run(url: str, namespace: str, do: Callable[[PauseBoard, Fleet], Awaitable[Result]]) -> Result:
+async def _run(
+    url: str, namespace: str, do: Callable[[PauseBoard, AgentDirectory], Awaitable[Result]]
+) -> Result:
     async with aclosing(RedisCommands(url, "toolgate-agents", connections=1)) as commands:
-        return await do(PauseBoard(commands, namespace), Fleet(commands, namespace))
+        return await do(PauseBoard(commands, namespace), AgentDirectory(commands, namespace))
 
 
 async def _until_known(
-    board: PauseBoard, fleet: Fleet, mark: int, wait_s: float
+    board: PauseBoard, fleet: AgentDirectory, mark: int, wait_s: float
 ) -> tuple[Sequence[LiveAgent], tuple[str, ...]]:
     """Wait until all orchestrators know of a change. Return the agents, and the orchestrators that do not."""
     order, until, said = secrets.token_hex(8), time.monotonic() + wait_s, float("-inf")

@@ -12,7 +12,7 @@ STILL_S: Final = 3.0
 """Seconds of silence after which a replica counts as stuck. A healthy replica reads every second."""
 
 
-class InboxReader(NamedTuple):
+class InboxConsumer(NamedTuple):
     """One replica as a reader of its inbox."""
 
     replica: str
@@ -32,7 +32,7 @@ class InboxState(NamedTuple):
     """Number of entries that no replica was given yet."""
     lag_s: float
     """Age of the oldest of those, in seconds."""
-    readings: Sequence[InboxReader] = ()
+    readings: Sequence[InboxConsumer] = ()
     shard: int = 0
 
     @property

@@ -8,7 +8,7 @@ from typing import Any, Final
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.fleet.books import Book
 from toolgate_bus.fleet.fact_streams import FactStreamState
-from toolgate_bus.fleet.inboxes import InboxReader, InboxState
+from toolgate_bus.fleet.inboxes import InboxConsumer, InboxState
 from toolgate_bus.fleet.server import ServerState, parse_info
 from toolgate_bus.ledger.money.journal import journal_key
 from toolgate_bus.ledger.money.ledger import OpenReservation
@@ -115,7 +115,7 @@ async def _inboxes_in(commands: Commands, keys: Keys, shard: int, view: RosterVi
             alive.count(name),
             one.waiting,
             one.lag_s,
-            [InboxReader(*each) for each in await read_consumers(commands, keys.inbox(name), name)],
+            [InboxConsumer(*each) for each in await read_consumers(commands, keys.inbox(name), name)],
             shard,
         )
         for name, one in found.items()

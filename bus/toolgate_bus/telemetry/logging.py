@@ -124,7 +124,7 @@ def add_context(logger: Any, method: str, event: Event) -> Event:
 # ---------------------------------------------------------------------- what a line must not hold
 
 
-class Hides(Protocol):
+class SecretFilter(Protocol):
     """Object that knows what secrets look like."""
 
     def hide(self, text: str) -> str:
@@ -134,7 +134,7 @@ class Hides(Protocol):
 _hiding: WeakSet[Any] = WeakSet()
 
 
-def hide_in_logs(secrets: Hides) -> None:
+def hide_in_logs(secrets: SecretFilter) -> None:
     """Hide the secrets that this object knows, and all words of exceptions, for as long as it lives."""
     _hiding.add(secrets)
 

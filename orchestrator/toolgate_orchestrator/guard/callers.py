@@ -81,7 +81,7 @@ MAX_SESSIONS: Final = 4_096
 """Most sessions whose callers and hand-overs are remembered."""
 
 
-class Places:
+class Callers:
     """The callers of one guard; usable from any thread."""
 
     def __init__(self, config: "ToolgateConfig") -> None:

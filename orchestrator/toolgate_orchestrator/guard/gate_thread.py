@@ -266,7 +266,7 @@ class _Result(NamedTuple):
     error: BaseException | None = None
 
 
-class Box(Protocol):
+class ReplyChannel(Protocol):
     """The place where a caller takes what comes back."""
 
     def put(self, message: Any) -> None:
@@ -280,7 +280,7 @@ class LoopBox:
         self._loop, self._queue = asyncio.get_running_loop(), asyncio.Queue[Any]()
 
     def put(self, message: Any) -> None:
-        """Put a message; see `Box`."""
+        """Put a message; see `ReplyChannel`."""
         self._loop.call_soon_threadsafe(self._queue.put_nowait, message)
 
     async def get(self) -> Any:
@@ -296,7 +296,7 @@ class TrioBox:
         self._send, self._receive = trio.open_memory_channel(math.inf)
 
     def put(self, message: Any) -> None:
-        """Put a message; see `Box`."""
+        """Put a message; see `ReplyChannel`."""
         self._token.run_sync_soon(self._send.send_nowait, message)  # RunFinishedError is a RuntimeError
 
     async def get(self) -> Any:
@@ -311,7 +311,7 @@ class ThreadBox:
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def put(self, message: Any) -> None:
-        """Put a message; see `Box`."""
+        """Put a message; see `ReplyChannel`."""
         self._queue.put(message)
 
     def get(self) -> Any:
@@ -336,7 +336,13 @@ class _Errand:
     """One caller's work in the gate's loop."""
 
     def __init__(
-        self, home: GateThread, box: Box, request: Request[Any], drop: Callable[[Any], None], *, asks: bool
+        self,
+        home: GateThread,
+        box: ReplyChannel,
+        request: Request[Any],
+        drop: Callable[[Any], None],
+        *,
+        asks: bool,
     ) -> None:
         self._home, self._box, self._request, self._drop, self._asks = home, box, request, drop, asks
         self._task: asyncio.Task[Any] | None = None

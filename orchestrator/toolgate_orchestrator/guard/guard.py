@@ -26,7 +26,7 @@ from toolgate_bus.errors import ConfigError, ToolgateError, TurnStop
 from toolgate_orchestrator.calls.open_call import describe_place, open_call
 from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.guard.answer import AskExit, AskHow, as_gate_asks
-from toolgate_orchestrator.guard.callers import Places, enter_tool, tool_place, user_request
+from toolgate_orchestrator.guard.callers import Callers, enter_tool, tool_place, user_request
 from toolgate_orchestrator.guard.gate_thread import BLOCKS, CLOSE_S, GateThread, exchange, exchange_sync
 from toolgate_orchestrator.guard.llm_requests import LlmRequests
 from toolgate_orchestrator.guard.reports import Cost, Reports
@@ -81,7 +81,7 @@ class Guard(LlmRequests):
         """Configuration of its gate."""
         self.tools = ToolRegistry()
         """Functions that were made tools."""
-        self._places = Places(self.config)
+        self._places = Callers(self.config)
         self._cost_of = cost
         self._lock = threading.Lock()
         self._decider: Decider | None = None

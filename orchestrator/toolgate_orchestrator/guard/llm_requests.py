@@ -10,7 +10,7 @@ from toolgate_bus.protocol.llm import LLM_REQUEST, available, schema_of_request
 
 from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.guard.answer import AskHow
-from toolgate_orchestrator.guard.callers import Places, current_turn
+from toolgate_orchestrator.guard.callers import Callers, current_turn
 from toolgate_orchestrator.guard.reports import Cost, money_text
 from toolgate_orchestrator.guard.ruling import Decider, Ruling
 
@@ -24,7 +24,7 @@ _NEVER: Final[Mapping[str, Any]] = {"not": {}}
 class LlmRequests(ABC):
     """The methods of a `Guard` for requests to LLMs."""
 
-    _places: Places
+    _places: Callers
 
     async def rule_request(self, provider: str, model: str = "", **about: Any) -> Ruling:
         """Rule on a request to an LLM. Use `provider`, `model` and `max_output_tokens` of `ruling.arguments`.

@@ -1,7 +1,7 @@
 """Ends a wait when the session is cancelled: a whole turn at once, or a wait that is no running tool.
 
-A `Watch` works like `asyncio.timeout`. Inside the block, the task itself is cancelled when `due` returns
-True. Leaving the block turns that cancellation into a flag (`fired`). A cancellation from outside passes
+A `CancellationWatch` works like `asyncio.timeout`. Inside the block, the task itself is cancelled when `due`
+returns True. Leaving the block turns that cancellation into a flag (`fired`). A cancellation from outside passes
 through unchanged. A callback on the kernel's token cannot be removed, so the token is polled every 20 ms,
 which costs a quarter of a microsecond. All watches of one event loop are polled together.
 """
@@ -18,7 +18,7 @@ _LOOK_EVERY_S = 0.02
 _GRACE_S = 5.0
 
 
-class Watch:
+class CancellationWatch:
     """Block that ends as soon as `due` returns True. Enter it from the task that is to be ended."""
 
     def __init__(self, due: Callable[[], bool]) -> None:
@@ -62,7 +62,7 @@ class _Ticker:
     """Polls all watches of one event loop, as long as there are any."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.watches: set[Watch] = set()
+        self.watches: set[CancellationWatch] = set()
         self._loop, self._ticks = loop, False
 
     def tick(self) -> None:

@@ -36,7 +36,7 @@ from toolgate_orchestrator.decision.link.pauses import describe_stop
 from toolgate_orchestrator.turn.calls.pipeline import NOT_RUN, CallPipeline, CallResult
 from toolgate_orchestrator.turn.calls.selection import Selection
 from toolgate_orchestrator.turn.calls.tool_call import CallRefusal, ToolCalls
-from toolgate_orchestrator.turn.cancellation import Watch, despite_cancellation
+from toolgate_orchestrator.turn.cancellation import CancellationWatch, despite_cancellation
 from toolgate_orchestrator.turn.checkpoint import save_checkpoint
 from toolgate_orchestrator.turn.facts import FactWriter, Note, span_of_turn
 from toolgate_orchestrator.turn.goals.pursuit import NO_GOAL, GoalPursuit
@@ -253,7 +253,7 @@ class Turn:
         place = self._facts.place
         span_of = span_of_turn(self._facts.agent, place, self.loop.name)
         token, ended = self._token, CANCELLED_TURN
-        interruption = Watch(lambda: token is not None and token.is_immediate is True)
+        interruption = CancellationWatch(lambda: token is not None and token.is_immediate is True)
         with about(session=place.session), span_of as self._span, self._seen.turn():
             self._started = time.monotonic()
             self.loop.completion.begin_turn()

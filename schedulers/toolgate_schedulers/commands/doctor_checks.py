@@ -16,7 +16,7 @@ from toolgate_bus.state.notifications import MemoryNotices
 from toolgate_bus.transport.redis.client.readonly import is_refusal
 from toolgate_bus.transport.redis.storage.store import RedisStore
 
-from toolgate_schedulers.shipped.approval.queue import Desk
+from toolgate_schedulers.shipped.approval.queue import ApprovalQueue
 from toolgate_schedulers.worker.loading import load
 
 HELD: Final = "held calls"
@@ -51,7 +51,7 @@ async def _check_holds(context: Context) -> Sequence[Finding]:
     async def list_orchestrators() -> Collection[str]:
         return context.view.orchestrators
 
-    found += await _check_waiting(Desk(store, MemoryNotices(), list_orchestrators))
+    found += await _check_waiting(ApprovalQueue(store, MemoryNotices(), list_orchestrators))
     total = how_many(sum(by_scheduler.values()), "call")
     return found or [fine(HELD, "held", f"{total} held" if by_scheduler else "no call is held")]
 
@@ -66,7 +66,7 @@ def _report_abandoned(name: str, many: int) -> Finding:
     )
 
 
-async def _check_waiting(desk: Desk) -> list[Finding]:
+async def _check_waiting(desk: ApprovalQueue) -> list[Finding]:
     try:
         waiting = await desk.list_waiting()
     except ToolgateError as raised:

@@ -16,7 +16,7 @@ from toolgate_bus.telemetry.definitions import OTHER
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.storage.store import RedisStore
 
-from toolgate_schedulers.shipped.approval.queue import Desk, WaitingCall
+from toolgate_schedulers.shipped.approval.queue import ApprovalQueue, WaitingCall
 
 LOOK_S: Final = 1.0
 """Seconds between two looks without a notice while calls wait: nothing announces an expiry."""
@@ -26,13 +26,13 @@ MAX_LOOKS: Final = 16
 _ENDS: Final = {"approve": "approved", "deny": "refused", "edit": "corrected"}
 
 
-class DeskReader:
+class HeldCallReader:
     """Reader of the calls that wait in one namespace."""
 
     def __init__(self, commands: Commands, namespace: str) -> None:
         notices = RedisNotices(commands, commands, namespace)
         alive = FactsReader(commands, namespace).alive
-        self._desk = Desk(RedisStore(commands, namespace), notices, alive)
+        self._desk = ApprovalQueue(RedisStore(commands, namespace), notices, alive)
         self._after = "0-0"
         self._found: list[CallOnHold] = []
         self._looked = -math.inf

@@ -20,7 +20,7 @@ from toolgate_bus.ruling.rule_doubts import Doubt, RuleSubject, find_doubts
 from toolgate_bus.telemetry.printable import visible
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.client.connection import RedisCommands
-from toolgate_bus.transport.redis.storage.agents import Fleet
+from toolgate_bus.transport.redis.storage.agent_directory import AgentDirectory
 
 from toolgate_schedulers.shipped.rule_listing import CONFIGS, list_subjects
 from toolgate_schedulers.worker.bus_address import bus_url
@@ -100,7 +100,7 @@ def compare(spec: str, document: Document, living: LivingTools, tools: Sequence[
 async def read_living(commands: Commands, namespace: str) -> LivingTools:
     """Return the tools of living agents; raise TransportError."""
     with anyio.move_on_after(LOOK_S):
-        return await Fleet(commands, namespace).tools()
+        return await AgentDirectory(commands, namespace).tools()
     raise TransportError("the bus does not answer")
 
 

@@ -63,7 +63,7 @@ class CheckedConfig(NamedTuple):
     """Globs of tools of the scheduler that was made from it."""
 
 
-class ConfigDesk:
+class ConfigCommands:
     """Configurations of one scheduler, as an operator's command sees and changes them."""
 
     def __init__(self, commands: RedisCommands, namespace: str, name: str, keyring: Keyring | None) -> None:
@@ -210,7 +210,7 @@ class Status:
 
 def at_desk(
     name: str, redis: str | None, namespace: str, keys: Path | None,
-    work: Callable[[ConfigDesk], Awaitable[Result]],
+    work: Callable[[ConfigCommands], Awaitable[Result]],
 ) -> Result:  # fmt: skip
     """Do some work at a scheduler's desk; raise ToolgateError."""
     if not re.fullmatch(NAME_PATTERN, name):
@@ -224,7 +224,7 @@ def at_desk(
 
         async def main() -> Result:
             async with aclosing(RedisCommands(bus_url(settings), "toolgate-configs", connections=1)) as own:
-                return await work(ConfigDesk(own, settings.namespace, name, keyring))
+                return await work(ConfigCommands(own, settings.namespace, name, keyring))
 
         return run_async(main)
 
@@ -255,7 +255,7 @@ def plan_rollout(
     return Rollout(secrets.token_hex(8), "", tuple(stages), undo_if, min_sample, find_user())
 
 
-async def diff_texts(desk: ConfigDesk, one: str, other: str, most: int | None = None) -> list[str]:
+async def diff_texts(desk: ConfigCommands, one: str, other: str, most: int | None = None) -> list[str]:
     """Return the difference as a unified diff; raise ConfigError, also for more than `most` lines."""
     record = (await desk.store.read()).record
     names = [record.name(record.find(word)) for word in (one, other)]

@@ -55,11 +55,11 @@ def push(
     from toolgate_bus.state.config_record import StoredConfig
 
     from toolgate_schedulers.commands.rule_check import RuleCheck
-    from toolgate_schedulers.commands.scheduler_configs import ConfigDesk, at_desk, read_checked
+    from toolgate_schedulers.commands.scheduler_configs import ConfigCommands, at_desk, read_checked
 
     checked, own = read_checked(config, spec or name, name), spec or name
 
-    async def compare_and_push(desk: ConfigDesk) -> tuple[RuleCheck, StoredConfig]:
+    async def compare_and_push(desk: ConfigCommands) -> tuple[RuleCheck, StoredConfig]:
         compared = await desk.compare(checked, own, strict=strict)
         return compared, await desk.push(checked.text, label, own, stage=stage)
 
@@ -208,14 +208,14 @@ def rollout(
     from toolgate_bus.state.config_record import ConfigRecord
 
     from toolgate_schedulers.commands.rule_check import RuleCheck
-    from toolgate_schedulers.commands.scheduler_configs import ConfigDesk, at_desk, plan_rollout
+    from toolgate_schedulers.commands.scheduler_configs import ConfigCommands, at_desk, plan_rollout
 
     if sum((to is not None, advance, cancel)) != 1:
         raise ConfigError("give one of --to LABEL, --advance, --cancel")
     if to is not None:
         planned = plan_rollout(shadow, share or (), step, undo_if, min_sample)
 
-        async def compare_and_begin(desk: ConfigDesk) -> tuple[RuleCheck, ConfigRecord]:
+        async def compare_and_begin(desk: ConfigCommands) -> tuple[RuleCheck, ConfigRecord]:
             return await desk.compare_stored(to, strict=strict), await desk.begin(to, planned)
 
         compared, record = at_desk(name, redis, namespace, keys, compare_and_begin)
@@ -249,9 +249,9 @@ def status(
     """
     import anyio  # import here, as in all of these: `list` and the help need none of it
 
-    from toolgate_schedulers.commands.scheduler_configs import ConfigDesk, at_desk
+    from toolgate_schedulers.commands.scheduler_configs import ConfigCommands, at_desk
 
-    async def show(desk: ConfigDesk) -> None:
+    async def show(desk: ConfigCommands) -> None:
         while True:
             told = (await desk.status()).as_json()
             print_json(told) if json_ else _show(told)

@@ -21,7 +21,7 @@ from toolgate_bus.telemetry.printable import visible
 
 from toolgate_schedulers.author.scheduler import Scheduler
 from toolgate_schedulers.commands.ruling_reasons import RulingReason, explain_answer
-from toolgate_schedulers.testing import Answer, NotAsked, Silent, question, trial
+from toolgate_schedulers.testing import Answer, NoAnswerError, NotAsked, question, trial
 
 MAX_CALL: Final = 1 << 20
 SPELLINGS: Final = {"tool": "tool_name", "arguments": "tool_input"}
@@ -94,7 +94,7 @@ async def try_calls(
                 continue
             try:
                 tried.append(TriedCall(call, await asked.final(timeout_s)))
-            except Silent:
+            except NoAnswerError:
                 asker.withdraw(asked)
                 held = asked.answers[-1] if asked.answers else None
                 tried.append(TriedCall(call, held, "" if held else f"no answer within {timeout_s:g} s"))

@@ -17,10 +17,10 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import AfterValidator, Field, field_validator, model_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import ToolSelecting
-from toolgate_bus.ruling.conditions.arguments import Literally, is_source, map_arguments
+from toolgate_bus.ruling.conditions.arguments import LiteralArgument, is_source, map_arguments
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
-Source = str | Literally
+Source = str | LiteralArgument
 Sources = Source | Annotated[tuple[Source, ...], Field(min_length=1, max_length=64)]
 _FORMS = "must be $ (all arguments), $.path (one of them), {value: …} for a literal, or a list of these"
 

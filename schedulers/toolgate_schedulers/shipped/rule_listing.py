@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any, Final
 
 from pydantic import BaseModel
-from toolgate_bus.ruling.conditions.arguments import Literally
+from toolgate_bus.ruling.conditions.arguments import LiteralArgument
 from toolgate_bus.ruling.conditions.matching import CallMatcher
 from toolgate_bus.ruling.rule_doubts import Place, RuleSubject
 
@@ -161,7 +161,7 @@ def _of_sources(arguments: Mapping[str, Any] | None, at: Place) -> Iterator[tupl
     """List the paths that a replacement's arguments come from."""
     for name, written in (arguments or {}).items():
         for source in written if isinstance(written, tuple) else (written,):
-            if not isinstance(source, Literally) and source != "$":
+            if not isinstance(source, LiteralArgument) and source != "$":
                 yield (*at, name), source
 
 

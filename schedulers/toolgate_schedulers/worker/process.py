@@ -32,7 +32,7 @@ from toolgate_schedulers.worker.bus_address import bus_url, no_bus
 from toolgate_schedulers.worker.config_follower import ConfigFollower, LoadText, PushedConfig, find_pushed
 from toolgate_schedulers.worker.loading import authors_words
 from toolgate_schedulers.worker.question_cache import QuestionCache
-from toolgate_schedulers.worker.reload_signal import Hangups, hangups
+from toolgate_schedulers.worker.reload_signal import ReloadSignal, hangups
 from toolgate_schedulers.worker.replica import name_replica
 from toolgate_schedulers.worker.trial import TrialTally
 from toolgate_schedulers.worker.worker import Worker
@@ -213,7 +213,7 @@ async def _find_pushed(job: WorkerSpec, host: SchedulerHost, settings: BusSettin
         return PushedConfig()  # joining reports what is wrong
 
 
-async def _reload_when_asked(asked: Hangups, replicas: Sequence[_Replica]) -> None:
+async def _reload_when_asked(asked: ReloadSignal, replicas: Sequence[_Replica]) -> None:
     jobs = [one.job for one in replicas]
     async for _ in asked.each():
         try:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
 
-class Hangups:
+class ReloadSignal:
     """The SIGHUPs of this process. Several that come before one is handled count as one."""
 
     def __init__(self) -> None:
@@ -34,9 +34,9 @@ class Hangups:
 
 
 @contextmanager
-def hangups() -> Iterator[Hangups]:
+def hangups() -> Iterator[ReloadSignal]:
     """Handle SIGHUP inside the block. Afterwards the process ignores it until it ends."""
-    taken = Hangups()
+    taken = ReloadSignal()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, taken.on_signal)
     try:

@@ -17,7 +17,7 @@ import time
 _LOOK_S = 0.1
 
 
-class Replicas:
+class LivingReplicas:
     """The living replicas, each held by a descriptor if the system has these, as process ids are reused."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Replicas:
 
 def main(grace_s: float) -> None:
     """Follow the supervisor until it is gone; then give its replicas `grace_s` seconds to end."""
-    replicas = Replicas()
+    replicas = LivingReplicas()
     for line in sys.stdin.buffer:
         replicas.take(line)
     replicas.send(signal.SIGTERM)

@@ -14,7 +14,7 @@ CONCURRENCY: Final = 64
 """Maximum number of questions that one process decides at a time, unless it is told otherwise."""
 
 
-class HeldLane:
+class TaskSlot:
     """A lane that decides a question which may be withdrawn."""
 
     __slots__ = ("is_over", "task", "turn", "until", "withdrawn")
@@ -35,7 +35,7 @@ class HeldLane:
         self.task.cancel()
 
 
-class Lanes:
+class TaskPool:
     """Runs `work` in up to `limit` tasks. `work` returns whether there is more to do."""
 
     def __init__(self, limit: int, work: Callable[[], Awaitable[bool]]) -> None:

@@ -20,7 +20,7 @@ from toolgate_bus.state.rollout_rules import TrialCounts, in_share
 from toolgate_schedulers.author.scheduler import Scheduler
 
 if TYPE_CHECKING:
-    from toolgate_schedulers.worker.tenures import Tenure
+    from toolgate_schedulers.worker.active_versions import SchedulerVersion
 
 MAX_COMPARISONS: Final = 64
 """Maximum number of comparisons at a time in one replica. Further calls are not compared."""
@@ -76,15 +76,15 @@ class TrialTally:
 class RolloutTrial:
     """The new scheduler, on its share of the sessions."""
 
-    __slots__ = ("_rollout", "_share", "tenure")
+    __slots__ = ("_rollout", "_share", "active")
 
-    def __init__(self, tenure: "Tenure", rollout: str, share: int) -> None:
-        self.tenure, self._rollout, self._share = tenure, rollout, share
+    def __init__(self, active: "SchedulerVersion", rollout: str, share: int) -> None:
+        self.active, self._rollout, self._share = active, rollout, share
 
-    def pick(self, call: ToolSelecting, old: "Tenure") -> "Tenure":
+    def pick(self, call: ToolSelecting, old: "SchedulerVersion") -> "SchedulerVersion":
         """Return the tenure that rules on this call: the same one for a whole tree of sessions."""
         session = call.root_session or call.session
-        return self.tenure if in_share(self._rollout, session, self._share) else old
+        return self.active if in_share(self._rollout, session, self._share) else old
 
 
 def is_same_ruling(one: Any, other: Any) -> bool:

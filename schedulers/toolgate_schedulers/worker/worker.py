@@ -31,12 +31,12 @@ from toolgate_bus.transport.ports import Delivery, Member, SchedulerBus
 from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
 from toolgate_schedulers.author.scheduler import Scheduler, asking, wire
+from toolgate_schedulers.worker.active_versions import ActiveVersions, SchedulerVersion, ruling
 from toolgate_schedulers.worker.answers import AnswerWriter
 from toolgate_schedulers.worker.holds import KEEPING_SHARE, ReplyTo, StoredHolds, deny_unstored
 from toolgate_schedulers.worker.question_cache import QuestionCache, changes_nothing
 from toolgate_schedulers.worker.replica import describe_replica, name_replica
-from toolgate_schedulers.worker.task_pool import CONCURRENCY, HeldLane, Lanes
-from toolgate_schedulers.worker.tenures import Tenure, Tenures, ruling
+from toolgate_schedulers.worker.task_pool import CONCURRENCY, TaskPool, TaskSlot
 from toolgate_schedulers.worker.tracing import span_of_answer, span_of_verdict, tell
 from toolgate_schedulers.worker.trial import TrialTally
 
@@ -105,7 +105,7 @@ class Worker:
         self._concurrency = concurrency
         """Maximum number of open questions; 0 once the end has begun."""
         self.replica = replica or name_replica()
-        self._tenures = Tenures(scheduler, shared, self.replica)
+        self._versions = ActiveVersions(scheduler, shared, self.replica)
         self._joined = False
         self._holds = StoredHolds(shared.store, self._name, self._send_now)
         self._is_scheme_told = False
@@ -116,8 +116,8 @@ class Worker:
         else:
             self._read_question = questions.shared if changes_nothing(scheduler) else questions.own
         self._queue: deque[Job] = deque()
-        self._lanes = Lanes(concurrency, self._work)
-        self._working: dict[tuple[bytes, int], HeldLane] = {}
+        self._lanes = TaskPool(concurrency, self._work)
+        self._working: dict[tuple[bytes, int], TaskSlot] = {}
         self._errands: set[asyncio.Task[None]] = set()
         self._deciding = 0
         """Number of lanes that decide; a lane that only waits is not counted."""
@@ -134,13 +134,13 @@ class Worker:
         When it returns, every orchestrator that is awake asks this replica from its next call on.
         """
         self._loop = asyncio.get_running_loop()
-        await self._tenures.start(self._holds, self._namespace)
+        await self._versions.start(self._holds, self._namespace)
         if prepare is not None:
             await prepare()
         self._bus.listen(self)
         self._bus.stats(lambda: (self._answered, self._late))
         self._joined = True
-        member = self._name_start(await self._bus.start(self._tenures.describe()))
+        member = self._name_start(await self._bus.start(self._versions.describe()))
         self._want()
         if not await self._bus.wait_until_noticed(NOTICE_SECONDS):
             _log.info("an orchestrator has not seen us yet; it will ask us once it has", name=self._name)
@@ -153,7 +153,7 @@ class Worker:
         of them. Raises ConfigError if name or shadow differ. If the new scheduler cannot start, what it
         raised is raised, and nothing changes.
         """
-        await self._tenures.swap(scheduler, shared)
+        await self._versions.swap(scheduler, shared)
         return self._name_start(await self._bus.announce(describe_replica(scheduler, self.replica)))
 
     async def try_beside(
@@ -163,17 +163,17 @@ class Worker:
 
         If it cannot start, what it raised is raised, and nothing changes.
         """
-        await self._tenures.try_beside(scheduler, shared, rollout, share, tally)
+        await self._versions.try_beside(scheduler, shared, rollout, share, tally)
         if self._joined:
             await self.announce()
 
     def end_trial(self) -> bool:
         """End a trial; the new scheduler finishes what it began. Return whether there was one."""
-        return self._tenures.end_trial()
+        return self._versions.end_trial()
 
     async def announce(self) -> Member:
         """Report on the roster by what this replica rules."""
-        return self._name_start(await self._bus.announce(self._tenures.describe()))
+        return self._name_start(await self._bus.announce(self._versions.describe()))
 
     def _name_start(self, member: Member) -> Member:
         """Have answers name the start that is on the roster from now on."""
@@ -198,7 +198,7 @@ class Worker:
         await self._lanes.close(DRAIN_SECONDS)
         if self._errands:
             await asyncio.wait(self._errands, timeout=1.0)
-        await self._tenures.stop()
+        await self._versions.stop()
         await self._bus.aclose()
 
     async def abandon(self) -> None:
@@ -277,8 +277,8 @@ class Worker:
 
     async def _forget(self, asked: ReplyTo) -> None:
         await self._holds.forget(asked)
-        tenure, item = self._tenures.current, asked.item
-        if (withdraw := tenure.scheduler.withdraw) is not None:
+        active, item = self._versions.current, asked.item
+        if (withdraw := active.scheduler.withdraw) is not None:
             try:
                 await withdraw(item.id.hex(), packing.PHASES[item.phase])
             except Exception as error:  # noqa: BLE001 - the author's code: counted, never ours
@@ -293,7 +293,7 @@ class Worker:
 
     async def _work(self) -> bool:
         """Decide what is queued in this lane, one question after the other. Return whether more is queued."""
-        queue, tenures = self._queue, self._tenures
+        queue, versions = self._queue, self._versions
         if not queue:
             return False
         self._deciding += 1
@@ -306,12 +306,12 @@ class Worker:
                     self._lanes.wake()
                 elif self._wanted != self._concurrency - self._deciding:
                     self._want()  # before deciding: it may take long, and there is room for others
-                ruler: Tenure | None = None
+                ruler: SchedulerVersion | None = None
                 try:
                     call = self._read_question(job.item)
-                    ruler = tenures.current
-                    if tenures.trial is not None:
-                        ruler = tenures.trial.pick(call, ruler)
+                    ruler = versions.current
+                    if versions.trial is not None:
+                        ruler = versions.trial.pick(call, ruler)
                     ruler.open += 1
                     if (now - job.written) * 1000 > call.ttl_ms:
                         metrics.count(metrics.EXPIRED, self._name)
@@ -357,11 +357,11 @@ class Worker:
         self._want()
         return bool(queue)
 
-    async def _decide(self, tenure: Tenure, job: Job, call: ToolSelecting) -> None:
+    async def _decide(self, active: SchedulerVersion, job: Job, call: ToolSelecting) -> None:
         """Give one verdict on one question. A Hold is stored first, and answered later."""
         verdict: Verdict | Failure
         try:
-            answer = await cast("Awaitable[Any]", tenure.scheduler.decide(call))
+            answer = await cast("Awaitable[Any]", active.scheduler.decide(call))
         except Exception as error:  # noqa: BLE001 - the author's code: whatever it raises is counted, never ours
             verdict = self._answers.report_exception(call, error)
         except asyncio.CancelledError as error:
@@ -370,14 +370,14 @@ class Worker:
             # The author's code cancelled something of its own, not this lane.
             verdict = self._answers.report_exception(call, error)
         else:
-            if self._send_plain(tenure, job, answer):
+            if self._send_plain(active, job, answer):
                 return
             verdict = self._answers.check(answer)
         if isinstance(verdict, Hold):
             verdict = await self._keep(job, call, verdict)
-        self._send(tenure, job, verdict)
+        self._send(active, job, verdict)
 
-    async def _decide_streaming(self, tenure: Tenure, job: Job, call: ToolSelecting) -> None:
+    async def _decide_streaming(self, active: SchedulerVersion, job: Job, call: ToolSelecting) -> None:
         """Ask a scheduler that holds and then answers. Its question may be withdrawn while it thinks."""
         key = (job.item.id, job.item.phase)
         if (held := self._working.get(key)) is not None:
@@ -385,9 +385,9 @@ class Worker:
                 if not held.is_over:
                     await self._holds.keep_again(job.asked, held.until, _last_time(job, call))
             return
-        lane = self._working[key] = HeldLane(cast("asyncio.Task[None]", asyncio.current_task()))
+        lane = self._working[key] = TaskSlot(cast("asyncio.Task[None]", asyncio.current_task()))
         until: float | None = None  # when its hold runs out, once it holds
-        answers = cast("AsyncGenerator[Any, None]", tenure.scheduler.decide(call))
+        answers = cast("AsyncGenerator[Any, None]", active.scheduler.decide(call))
         try:
             async with aclosing(answers):
                 async for answer in answers:
@@ -395,7 +395,7 @@ class Worker:
                     if isinstance(verdict, Hold):
                         verdict = await self._keep(job, call, verdict, until)
                     if not isinstance(verdict, Hold):
-                        await self._conclude(tenure, job, verdict, lane)
+                        await self._conclude(active, job, verdict, lane)
                         break
                     if (entry := job.entry) is not None:
                         job.entry = None  # the hold is stored: another replica may take it up from there
@@ -407,16 +407,16 @@ class Worker:
                         self._lanes.release_slot()
                         self._want()
                     until = lane.until = time.monotonic() + verdict.seconds
-                    self._send(tenure, job, verdict)
+                    self._send(active, job, verdict)
         except asyncio.CancelledError as error:
             if lane.withdrawn:
                 lane.task.uncancel()  # nobody waits for this question any longer; the lane goes on
             elif is_cancel_requested():
                 raise
             else:
-                await self._conclude(tenure, job, self._answers.report_exception(call, error), lane)
+                await self._conclude(active, job, self._answers.report_exception(call, error), lane)
         except Exception as error:  # noqa: BLE001 - the author's code, as above
-            await self._conclude(tenure, job, self._answers.report_exception(call, error), lane)
+            await self._conclude(active, job, self._answers.report_exception(call, error), lane)
         finally:
             del self._working[key]
             if until is not None:
@@ -438,12 +438,14 @@ class Worker:
         metrics.count(metrics.HOLDS, self._name)
         return hold
 
-    async def _conclude(self, tenure: Tenure, job: Job, verdict: Verdict | Failure, lane: HeldLane) -> None:
+    async def _conclude(
+        self, active: SchedulerVersion, job: Job, verdict: Verdict | Failure, lane: TaskSlot
+    ) -> None:
         """Give the last answer; that of a hold once, and only while somebody waits for it."""
         async with lane.turn:
             lane.is_over = True
             if lane.until is None:
-                self._send(tenure, job, verdict)
+                self._send(active, job, verdict)
                 return
             try:
                 await self._holds.finish(job.asked, verdict, lane.until)
@@ -456,12 +458,12 @@ class Worker:
         self._errands.add(errand)
         errand.add_done_callback(self._errands.discard)
 
-    def _send_plain(self, tenure: Tenure, job: Job, answer: Any) -> bool:
+    def _send_plain(self, active: SchedulerVersion, job: Job, answer: Any) -> bool:
         """Send a plain continue, as most answers are, by a short way. Return False for any other answer."""
         if self._keyring is not None or self._is_traced or not codec.is_plain(answer):
             return False
         question = job.item
-        body = codec.plain_body(tenure.revision if question.version > packing.VERSION else "")
+        body = codec.plain_body(active.revision if question.version > packing.VERSION else "")
         metrics.WORKER_ANSWERS.add(self._plain_labels)
         self._bus.answer(
             job.orchestrator,
@@ -469,22 +471,22 @@ class Worker:
         )
         return True
 
-    def _send(self, tenure: Tenure, job: Job, verdict: Verdict | Failure) -> None:
-        if self._send_plain(tenure, job, verdict):
+    def _send(self, active: SchedulerVersion, job: Job, verdict: Verdict | Failure) -> None:
+        if self._send_plain(active, job, verdict):
             return
-        if tenure is not self._tenures.current and verdict.priority is None:
+        if active is not self._versions.current and verdict.priority is None:
             # the roster tells the priority of the one in force
-            verdict = verdict.model_copy(update={"priority": tenure.scheduler.priority})
-        tell(verdict, tenure.scheduler.priority)
+            verdict = verdict.model_copy(update={"priority": active.scheduler.priority})
+        tell(verdict, active.scheduler.priority)
         metrics.count(metrics.WORKER_ANSWERS, self._name, verdict.action)
-        self._bus.answer(job.orchestrator, self._answers.item(job.asked, verdict, tenure.revision))
+        self._bus.answer(job.orchestrator, self._answers.item(job.asked, verdict, active.revision))
 
     async def _send_now(self, asked: ReplyTo, verdict: Verdict | Failure) -> None:
-        current = self._tenures.current
-        tenure = ruling.get() or current
+        current = self._versions.current
+        active = ruling.get() or current
         with span_of_answer(current.scheduler, asked, self.replica):
-            tell(verdict, tenure.scheduler.priority)
-            item = self._answers.item(asked, verdict, tenure.revision)
+            tell(verdict, active.scheduler.priority)
+            item = self._answers.item(asked, verdict, active.revision)
             await self._bus.answer_now(asked.orchestrator, item)
         metrics.count(metrics.WORKER_ANSWERS, self._name, verdict.action)
 

@@ -15,7 +15,7 @@ from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.storage.store import RedisStore
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_schedulers.commands.approvals.answer import Person, answer
-from toolgate_schedulers.shipped.approval.queue import Desk
+from toolgate_schedulers.shipped.approval.queue import ApprovalQueue
 from toolgate_schedulers.shipped.approval.scheduler import UNTOLD_S
 
 pytestmark = pytest.mark.acceptance
@@ -239,7 +239,9 @@ async def test_an_answer_whose_command_was_killed_before_it_told_anybody_is_give
 ):
     await approval("- {tools: transfer}\n", replicas=2)
     commands = RedisCommands(schedulers.url, "test-desk")
-    desk = Desk(RedisStore(commands, schedulers.namespace), MemoryNotices())  # whose notices reach nobody
+    desk = ApprovalQueue(
+        RedisStore(commands, schedulers.namespace), MemoryNotices()
+    )  # whose notices reach nobody
     async with gate() as one:
         task = deciding(one)
         await people.waiting()

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from toolgate_bus.ledger.money.ledger import Account, Offer, Otherwise, Step
+from toolgate_bus.ledger.money.ledger import Account, FallbackAccounts, Offer, Step
 from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_orchestrator import Call, Caller
@@ -177,7 +177,7 @@ async def test_books_that_forgot_how_calls_ended_are_rebuilt_to_the_unit_and_hol
     account, offer = Account("all/fleet", 1000), [Offer("search", 40)]
     for decision in ("settled", "lost", "open"):
         await fleet.ledger.reserve(decision, 0, offer, [account], "agent")
-    await fleet.ledger.take([Step("settle", "before", 7, otherwise=Otherwise(0, (account,)))])
+    await fleet.ledger.take([Step("settle", "before", 7, otherwise=FallbackAccounts(0, (account,)))])
     keys = await fleet.commands.execute("KEYS", "*")
     taken = [(key, await fleet.commands.execute("DUMP", key)) for key in keys]
     ends = [Step("settle", "settled", 30), Step("release", "open", 0)]

@@ -2,7 +2,7 @@
 
 from mutation import BUS, SCHEDULERS, Mutant
 
-HOST = f"{BUS}/transport/redis/answering/lane.py"
+HOST = f"{BUS}/transport/redis/answering/shard_connection.py"
 HOST_TESTS = "../bus/transport/test_scheduler_host.py"
 MUTANTS = (
     Mutant(
@@ -26,7 +26,7 @@ MUTANTS = (
         "shared",
         "who was left out waits for the others' read",
         HOST,
-        "block = BLOCK_MS if len(together) == len(self.host.seats) else SHORT_BLOCK_MS",
+        "block = BLOCK_MS if len(together) == len(self.host.readers) else SHORT_BLOCK_MS",
         "block = BLOCK_MS",
         f"{HOST_TESTS}::test_one_without_room_is_left_out_and_read_as_soon_as_it_has_some",
     ),
@@ -34,7 +34,7 @@ MUTANTS = (
         "shared",
         "who has little room is given the share of the others",
         HOST,
-        "count = min(seat.room for seat in together)",
+        "count = min(reader.room for reader in together)",
         "count = most",
         f"{HOST_TESTS}::test_nobody_is_given_more_than_there_is_room_for",
     ),
@@ -42,7 +42,7 @@ MUTANTS = (
         "shared",
         "a broken inbox is everyone's",
         f"{BUS}/transport/redis/answering/scheduler_upkeep.py",
-        "            else:\n                seat.is_paused = False\n",
+        "            else:\n                reader.is_paused = False\n",
         "",
         f"{HOST_TESTS}::test_an_inbox_that_is_broken_is_its_schedulers_own_trouble",
     ),

@@ -6,7 +6,7 @@ import json
 import pytest
 from toolgate_bus.transport.redis.asking.orchestrator import RedisOrchestratorBus
 from toolgate_bus.transport.redis.client.connection import RedisCommands
-from toolgate_bus.transport.redis.storage.agents import Fleet
+from toolgate_bus.transport.redis.storage.agent_directory import AgentDirectory
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.link.client import GateClient
@@ -66,7 +66,7 @@ async def agents(server_url, namespace, wait_until):
         await gate.decide(Call("search", {"query": "hunter2"}, TOOLS))
 
         async def are_told():
-            return bool((await Fleet(commands, namespace).tools()).tools)
+            return bool((await AgentDirectory(commands, namespace).tools()).tools)
 
         await wait_until(are_told)
         yield gate
@@ -175,7 +175,7 @@ async def test_tools_of_functions_are_known_before_any_scheduler_rules(
         commands = RedisCommands(server_url, "test")
 
         async def are_told():
-            return "refund" in (await Fleet(commands, namespace).tools()).tools
+            return "refund" in (await AgentDirectory(commands, namespace).tools()).tools
 
         await wait_until(are_told)
         await commands.aclose()

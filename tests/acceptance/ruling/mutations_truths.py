@@ -301,7 +301,7 @@ MUTANTS = (
     Mutant(
         9,
         "a group that vanished is not made again",
-        f"{BUS}/transport/redis/answering/lane.py",
+        f"{BUS}/transport/redis/answering/shard_connection.py",
         "self.heal.set()  # reading goes on once the group is there again",
         "pass",
         "test_restart.py::test_open_decisions_end_by_their_rules_and_the_next_are_ruled_on_again",

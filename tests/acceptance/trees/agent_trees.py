@@ -13,7 +13,7 @@ from nursery import NURSERY
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol.agents import LiveAgent
 from toolgate_bus.transport.redis.client.connection import RedisCommands
-from toolgate_bus.transport.redis.storage.agents import Fleet
+from toolgate_bus.transport.redis.storage.agent_directory import AgentDirectory
 
 __all__ = ["MODULES", "Commands", "World", "delegate", "says", "wait_for"]
 
@@ -62,7 +62,7 @@ class World:
         self.url, self.namespace = schedulers.url, schedulers.namespace
         self.toolgate = Commands(self.url, self.namespace)
         self.commands = RedisCommands(self.url, "test-trees")
-        self.fleet = Fleet(self.commands, self.namespace)
+        self.fleet = AgentDirectory(self.commands, self.namespace)
         self._plans = 0
 
     def plan(

@@ -6,7 +6,7 @@ import pytest
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.agents import LiveAgent, stop_of
 from toolgate_bus.transport.redis.client.connection import RedisCommands
-from toolgate_bus.transport.redis.storage.agents import Fleet
+from toolgate_bus.transport.redis.storage.agent_directory import AgentDirectory
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.link.live_session import LiveSession
 
@@ -26,7 +26,7 @@ async def test_who_began_since_the_last_heartbeat_is_meant_too(server_url, names
             looks.append(living)
             return stop_of(living, ["late"], now=False, by="me")
 
-        assert (await Fleet(commands, namespace).address(order)).roots == ("late",)
+        assert (await AgentDirectory(commands, namespace).address(order)).roots == ("late",)
     assert looks[0] == []
 
 
@@ -39,5 +39,5 @@ async def test_who_is_not_there_is_looked_for_no_longer_than_a_heartbeat_stands(
 
     async with aclosing(RedisCommands(server_url, "test-operator", connections=1)) as commands:
         with pytest.raises(ConfigError, match="'nobody' is no live session"):
-            await Fleet(commands, namespace).address(order)
+            await AgentDirectory(commands, namespace).address(order)
     assert len(looks) > 1

@@ -7,7 +7,7 @@ import pytest
 from epoch_world import FLEET, MemoryWorld, ServerWorld, spend, spent
 from toolgate_bus.ledger.money import epoch as rules
 from toolgate_bus.ledger.money.epoch import EpochMemory, LedgerEpoch
-from toolgate_bus.ledger.money.ledger import Account, Addition, Offer, Otherwise, Step
+from toolgate_bus.ledger.money.ledger import Account, Addition, FallbackAccounts, Offer, Step
 from toolgate_bus.ledger.money.memory import MemoryLedger
 from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.transport.redis.client.connection import RedisCommands
@@ -73,7 +73,7 @@ async def orphan_anothers(ledger, world):
 
 FIRST_CHANGES = {
     "charge": lambda ledger, _: ledger.charge("request", 5, [FLEET]),
-    "settle": lambda ledger, _: ledger.take([Step("settle", "call", 5, "o", Otherwise(5, (FLEET,)))]),
+    "settle": lambda ledger, _: ledger.take([Step("settle", "call", 5, "o", FallbackAccounts(5, (FLEET,)))]),
     "release": lambda ledger, _: ledger.release("call"),
     "orphan": orphan_anothers,
 }
@@ -133,7 +133,7 @@ async def test_an_older_copy_gets_back_what_was_confirmed_and_nothing_is_lost(wo
 
 
 ENDS = {
-    "settle": lambda ledger: ledger.take([Step("settle", "call", 7, "o", Otherwise(3, (FLEET,)))]),
+    "settle": lambda ledger: ledger.take([Step("settle", "call", 7, "o", FallbackAccounts(3, (FLEET,)))]),
     "settle as reserved": lambda ledger: ledger.take([Step("settle", "call", None, "o")]),
     "orphan": lambda ledger: ledger.orphan("call"),
 }

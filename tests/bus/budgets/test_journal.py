@@ -4,8 +4,8 @@ import random
 from collections import Counter
 
 import pytest
-from toolgate_bus.ledger.money.journal import JournalPlace, is_entry, journal_key, read_entry, read_journal
-from toolgate_bus.ledger.money.ledger import Account, Offer, Otherwise, Step
+from toolgate_bus.ledger.money.journal import JournalCursor, is_entry, journal_key, read_entry, read_journal
+from toolgate_bus.ledger.money.ledger import Account, FallbackAccounts, Offer, Step
 from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.protocol.packing import pack
 from toolgate_bus.transport.redis.client.connection import RedisCommands
@@ -46,7 +46,7 @@ async def test_of_no_journal_there_is_nothing_to_read_or_to_miss(server_url, nam
     commands = RedisCommands(server_url, "test-journal")
     try:
         page = await read_journal(commands, namespace, "budget", None)
-        assert (page.entries, page.place, page.missed) == ([], JournalPlace(), 0)
+        assert (page.entries, page.place, page.missed) == ([], JournalCursor(), 0)
     finally:
         await commands.aclose()
 
@@ -97,7 +97,7 @@ async def test_the_journal_adds_up_to_the_accounts_whatever_becomes_of_a_call(se
     commands, chance = RedisCommands(server_url, "test-journal"), random.Random(seed)
     ledger = RedisLedger(commands, namespace)
     accounts = [Account("all/fleet", None), Account("hour/agent/a", None, 3600)]
-    otherwise = Otherwise(7, (accounts[0],))
+    otherwise = FallbackAccounts(7, (accounts[0],))
     try:
         for number in range(60):
             id_ = f"d{number % 40}"  # some come again

@@ -7,8 +7,8 @@ from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.ledger.money.ledger import (
     MAX_SUM,
     Account,
+    FallbackAccounts,
     Offer,
-    Otherwise,
     Reservation,
     SettlementResult,
     Step,
@@ -212,7 +212,7 @@ async def test_a_decision_without_an_owner_settles_as_it_did(ledger):
 
 
 async def test_a_cost_without_its_reservation_is_paid_by_who_is_named_for_it_or_counted(ledger):
-    fleet, nobody = Otherwise(40, (FLEET,)), Otherwise(40)
+    fleet, nobody = FallbackAccounts(40, (FLEET,)), FallbackAccounts(40)
     steps = [
         Step("settle", "a", 25, "o", fleet),
         Step("settle", "b", None, "o", fleet),

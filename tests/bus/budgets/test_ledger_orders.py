@@ -13,8 +13,8 @@ from toolgate_bus.ledger.money.ledger import (
     MAX_SUM,
     Account,
     Balance,
+    FallbackAccounts,
     Offer,
-    Otherwise,
     SettlementResult,
     Step,
 )
@@ -30,7 +30,7 @@ ids = st.sampled_from(["a", "b", "c", "d"])
 who = st.sampled_from(["o", "o2", ""])
 amounts = st.integers(0, 60) | st.sampled_from([MAX_AMOUNT - 1, MAX_AMOUNT])
 account_sets = st.sampled_from([[FLEET], [MINE], [FLEET, MINE], [FLEET._replace(limit=None)]])
-otherwise = st.none() | st.builds(Otherwise, amounts, st.sampled_from([(), (FLEET,), (FLEET, MINE)]))
+otherwise = st.none() | st.builds(FallbackAccounts, amounts, st.sampled_from([(), (FLEET,), (FLEET, MINE)]))
 step = st.one_of(
     st.tuples(
         st.sampled_from(["reserve", "reserve", "preview"]),

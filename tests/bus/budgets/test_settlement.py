@@ -5,7 +5,7 @@ from epoch_world import MemoryWorld
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.errors import BusDown
-from toolgate_bus.ledger.money.ledger import Account, Offer, Otherwise, Step
+from toolgate_bus.ledger.money.ledger import Account, FallbackAccounts, Offer, Step
 from toolgate_bus.ledger.money.settlement import (
     AT_ONCE,
     GRACE_S,
@@ -86,7 +86,7 @@ async def test_facts_wait_until_what_a_failover_forgot_of_others_is_written_agai
     await mine.look()
     await book.put_back(kept)
     world.shared.facts.tell("tool:post", decision_id="d", cost=25)
-    keeper = world.keeper(ledger=mine, otherwise=lambda _: Otherwise(0, (FLEET,)))
+    keeper = world.keeper(ledger=mine, otherwise=lambda _: FallbackAccounts(0, (FLEET,)))
     assert await keeper.step()
     assert mine.book.balances()[0].spent == 0
     await theirs.look()
@@ -115,7 +115,7 @@ async def test_a_fact_of_another_orchestrator_moves_no_money(world, fact):
 async def test_what_ran_without_a_reservation_is_paid_by_who_is_named(world):
     world.shared.facts.tell("tool:post", decision_id="lost", cost=25)
     world.shared.facts.tell("tool:post", decision_id="untold")
-    await world.keeper(otherwise=lambda _fact: Otherwise(7, (FLEET,))).step()
+    await world.keeper(otherwise=lambda _fact: FallbackAccounts(7, (FLEET,))).step()
     assert world.money == (32, 0, 0)
 
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 from toolgate_bus.facts.reader import FactsReader
-from toolgate_bus.ledger.money.ledger import Account, Addition, Balance, Offer, Otherwise, Step
+from toolgate_bus.ledger.money.ledger import Account, Addition, Balance, FallbackAccounts, Offer, Step
 from toolgate_bus.ledger.money.memory import MemoryLedger
 from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.ledger.money.settlement import SettlementWorker
@@ -42,7 +42,7 @@ def settle(commands, ledger):
             store,
             book="budget",
             replica="r",
-            otherwise=lambda _: Otherwise(0, (FLEET,)),
+            otherwise=lambda _: FallbackAccounts(0, (FLEET,)),
         )
         assert await worker.step()
         await store.delete("budget:keeper")
@@ -125,7 +125,7 @@ async def test_what_a_record_shows_of_a_calls_end_is_in_force_whatever_a_failove
         assert await one.open() == []
         (balance,) = await one.balances() or (Balance("all/fleet", 0, None, 0, 0),)
         assert (balance.spent, balance.reserved, balance.orphans) == (kept.get(before, 0), 0, orphans)
-        again = await one.take([Step("settle", "d", COST - 1, otherwise=Otherwise(0, (FLEET,)))])
+        again = await one.take([Step("settle", "d", COST - 1, otherwise=FallbackAccounts(0, (FLEET,)))])
         if ending == "settled":
             assert [each.outcome for each in again] == ["duplicate"]
         books.append((again, await one.balances()))

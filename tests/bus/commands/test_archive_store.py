@@ -9,7 +9,7 @@ import pytest
 from dying_disk import Died, DyingDisk
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus.commands.decisions.archive_disk import FilesOnDisk, lock_directory
+from toolgate_bus.commands.decisions.archive_disk import ArchiveDisk, lock_directory
 from toolgate_bus.commands.decisions.archive_progress import GAP, ArchiveProgress, words_of_gap
 from toolgate_bus.commands.decisions.archive_store import COMMITTED, ArchiveStore, data_files, line_of
 from toolgate_bus.errors import ConfigError
@@ -103,7 +103,7 @@ def test_an_archive_from_before_there_were_journals_is_gone_on_with():
 
 
 def test_there_is_a_file_for_each_hour_and_the_closed_ones_are_compressed(tmp_path):
-    disk = FilesOnDisk(tmp_path / "archive")
+    disk = ArchiveDisk(tmp_path / "archive")
     archived(ArchiveStore(disk, "n"), Streams(20), [4])
     names = data_files(disk.names())
     assert names == [

@@ -4,7 +4,7 @@ import gzip
 import json
 
 import pytest
-from toolgate_bus.commands.decisions.archive_disk import FilesOnDisk
+from toolgate_bus.commands.decisions.archive_disk import ArchiveDisk
 from toolgate_bus.commands.decisions.archive_reader import check, read_archived_facts
 from toolgate_bus.commands.decisions.archive_store import COMMITTED, ArchiveStore, line_of
 from toolgate_bus.commands.main import app as frame
@@ -40,7 +40,7 @@ def decision(number, **fields):
 
 def kept(directory, facts, **options):
     """An archive with these facts, each read at the time of its entry."""
-    store = ArchiveStore(FilesOnDisk(directory), "default", **options)
+    store = ArchiveStore(ArchiveDisk(directory), "default", **options)
     store.standing.begin([])
     for fact in facts:
         at = int(fact["entry"].partition("-")[0])

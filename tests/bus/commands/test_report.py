@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import pytest
-from toolgate_bus.commands.decisions.archive_disk import FilesOnDisk
+from toolgate_bus.commands.decisions.archive_disk import ArchiveDisk
 from toolgate_bus.commands.decisions.archive_store import ArchiveStore
 from toolgate_bus.commands.main import app as frame
 from toolgate_bus.commands.report.accounting import ReportBuilder
@@ -253,7 +253,7 @@ def test_sums_by_any_dimension_are_those_of_what_was_spent_whatever_the_order(se
 
 def kept(directory, lines):
     """An archive with these lines."""
-    store = ArchiveStore(FilesOnDisk(directory), "default")
+    store = ArchiveStore(ArchiveDisk(directory), "default")
     store.standing.begin([])
     store.append(lines, NOON * 1000)
     return directory

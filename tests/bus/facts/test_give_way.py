@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from toolgate_bus.commands.decisions.archive_disk import FilesOnDisk
+from toolgate_bus.commands.decisions.archive_disk import ArchiveDisk
 from toolgate_bus.commands.decisions.archive_store import ArchiveStore
 from toolgate_bus.commands.decisions.archiver import _Archiver
 from toolgate_bus.commands.exporter.checkpoint import CheckpointStore
@@ -41,7 +41,7 @@ async def test_the_record_is_read_on_behind_rulings(
     reader = Reader(commands, namespace, role)
     reader.seen = []
     if role == "archiver":
-        store = ArchiveStore(FilesOnDisk(tmp_path), namespace, compress=False, max_bytes=MAX_BYTES)
+        store = ArchiveStore(ArchiveDisk(tmp_path), namespace, compress=False, max_bytes=MAX_BYTES)
         work = _Archiver(commands, namespace, reader, store).run()
     else:
         work = Exporter(reader, CheckpointStore(commands, namespace, "one"), cast("Any", None)).run()

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from toolgate_bus.ledger.slots.counts import read_pools
-from toolgate_bus.ledger.slots.queue import Cap, Need, Request, Stake
+from toolgate_bus.ledger.slots.queue import Cap, Need, Request, RequestHoldings
 from toolgate_bus.ledger.slots.redis import MemoryQueue, RedisQueue, RedisQueues, SlotQueue
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.redis.client.connection import RedisCommands
@@ -70,7 +70,10 @@ async def test_what_a_call_has_is_known_until_it_has_ended(queue: SlotQueue) -> 
     await queue.limit("full", 0)
     await ask(queue, "c", "few", "full")
     found = await queue.caps.find_stakes(["a", "b", "c", "nobody"])
-    assert found == [Stake("a", 1, (("few", 2),)), Stake("b", 2, (("few", 2), ("other", 1)))]
+    assert found == [
+        RequestHoldings("a", 1, (("few", 2),)),
+        RequestHoldings("b", 2, (("few", 2), ("other", 1))),
+    ]
     await queue.end(["a"])
     assert await queue.caps.find_stakes(["a"]) == []
     assert await queue.caps.find_stakes([]) == []

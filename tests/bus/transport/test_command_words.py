@@ -19,7 +19,7 @@ WORDS = re.compile(
 ELSEWHERE = {
     "orchestrator/toolgate_orchestrator/commands/bench/floor.py",  # measures what the protocol itself costs
     "orchestrator/toolgate_orchestrator/commands/serve/app.py",  # HTTP's words
-    "schedulers/toolgate_schedulers/commands/console/doorway.py",  # HTTP's words
+    "schedulers/toolgate_schedulers/commands/console/security_middleware.py",  # HTTP's words
 }
 
 

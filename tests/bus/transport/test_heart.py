@@ -11,7 +11,7 @@ from toolgate_bus.transport.heartbeats import decode_member, encode_member
 from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.answering.scheduler import RedisSchedulerBus
 from toolgate_bus.transport.redis.clock import ServerClock
-from toolgate_bus.transport.redis.roster import heartbeat
+from toolgate_bus.transport.redis.roster import heartbeat_sender as heartbeat
 from toolgate_bus.transport.redis.roster.shards import ShardWatch
 
 
@@ -55,7 +55,7 @@ async def test_a_loop_that_is_stuck_does_not_take_its_replica_off_the_roster(
 def test_heartbeats_end_with_the_loop_that_decides_however_that_ended(server_url, namespace):
     async def abandoned():
         member = encode_member(Member("cost", "r1"))
-        beating = heartbeat.Heart(
+        beating = heartbeat.HeartbeatSender(
             server_url, namespace, ServerClock(), ShardWatch(Keys(namespace)), lambda _: None
         )
         beating.add("s:cost:r1", lambda *_: member)

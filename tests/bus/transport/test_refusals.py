@@ -9,7 +9,7 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.pauses import Pause
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.roster.roster import Roster
-from toolgate_bus.transport.redis.storage.agents import Fleet
+from toolgate_bus.transport.redis.storage.agent_directory import AgentDirectory
 from toolgate_bus.transport.redis.storage.pauses import PauseBoard
 from toolgate_bus.transport.redis.storage.reads import read_values
 
@@ -79,7 +79,7 @@ async def test_agents_that_may_not_be_seen_are_not_taken_to_be_gone(guest, owner
     await roster.write("o:someone", b"")
     await owner.execute("PERSIST", Keys("ours").member("o:someone"))
     blind = await guest("+@all", "~tg:*roster*")
-    assert await told(Fleet(blind, "ours").agents()) == Keys("ours").agents("someone")
+    assert await told(AgentDirectory(blind, "ours").agents()) == Keys("ours").agents("someone")
     assert await told(PauseBoard(blind, "ours").tell("order", 1)) == Keys("ours").control("someone")
     await owner.execute("RPUSH", Keys("ours").agents("someone"), "of another type")
-    assert await Fleet(owner, "ours").agents() == []
+    assert await AgentDirectory(owner, "ours").agents() == []

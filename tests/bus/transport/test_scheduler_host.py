@@ -21,8 +21,8 @@ class Inbox:
 
 
 class World:
-    def __init__(self, host, seats, commands, keys):
-        self.host, self.seats, self.commands, self.keys = host, seats, commands, keys
+    def __init__(self, host, readers, commands, keys):
+        self.host, self.readers, self.commands, self.keys = host, readers, commands, keys
 
     def question(self, name):
         frame = packing.frame([packing.item(bytes(16), 0, packing.pack({}))])
@@ -40,13 +40,13 @@ async def world(server_url, namespace, commands):
 
         async def start(*names, replica="r1"):
             host = SchedulerHost(server_url, namespace)
-            seats = {name: (RedisSchedulerBus(server_url, namespace, host=host), Inbox()) for name in names}
-            for name, (bus, inbox) in seats.items():
+            readers = {name: (RedisSchedulerBus(server_url, namespace, host=host), Inbox()) for name in names}
+            for name, (bus, inbox) in readers.items():
                 bus.listen(inbox)
                 stack.push_async_callback(bus.aclose)
                 await bus.start(Member(name, replica))
                 bus.want(10)
-            return World(host, seats, commands, Keys(namespace))
+            return World(host, readers, commands, Keys(namespace))
 
         yield start
 
@@ -55,7 +55,7 @@ async def test_one_connection_reads_all_and_answers_for_all(world, wait_until, c
     here = await world("a", "b", "c")
     for name in "abc":
         await here.ask(name)
-    for name, (bus, inbox) in here.seats.items():
+    for name, (bus, inbox) in here.readers.items():
         (entry,) = await wait_until(lambda inbox=inbox: inbox.entries)
         bus.answer("o1", packing.item(bytes(16), 0, packing.pack({"action": "continue"})))
         bus.acknowledge(entry.entry)
@@ -72,7 +72,7 @@ async def test_a_question_to_all_is_read_before_any_decides(world, wait_until):
     here = await world("a", "b", "c")
     batches = [[]]  # the inboxes that each had something from
     here.host.on_batch = lambda: batches.append([])
-    for name, (_, inbox) in here.seats.items():
+    for name, (_, inbox) in here.readers.items():
         inbox.deliver = lambda deliveries, name=name: batches[-1].append(name)
     for number in range(1, 9):  # the first while they are still starting, which is remembered for a while
         await here.commands.pipeline([here.question(name) for name in "abc"])
@@ -84,12 +84,12 @@ async def test_a_question_to_one_alone_waits_for_no_other(world, wait_until):
     here = await world("a", "b", "c")
     for number in range(1, 8):
         await here.ask("b")
-        await wait_until(lambda number=number: len(here.seats["b"][1].entries) == number)
+        await wait_until(lambda number=number: len(here.readers["b"][1].entries) == number)
 
 
 async def test_one_without_room_is_left_out_and_read_as_soon_as_it_has_some(world, wait_until):
     here = await world("a", "b")
-    (full, waiting), (_, other) = here.seats.values()
+    (full, waiting), (_, other) = here.readers.values()
     full.want(0)
     await here.ask("b")
     await wait_until(lambda: len(other.entries) == 1)
@@ -113,11 +113,11 @@ READS = {
 @pytest.mark.parametrize(("rooms", "reads"), READS.values(), ids=READS)
 async def test_nobody_is_given_more_than_there_is_room_for(server_url, namespace, rooms, reads):
     host = SchedulerHost(server_url, namespace)
-    seats = {name: RedisSchedulerBus(server_url, namespace, host=host) for name in rooms}
-    for name, seat in seats.items():
-        seat.lane, seat.inbox, seat.room = host.first, name, rooms[name]
-        seat.group = ConsumerGroup(host.commands, name, SHARED_GROUP, "r1")
-        host.first.add(seat)
+    readers = {name: RedisSchedulerBus(server_url, namespace, host=host) for name in rooms}
+    for name, reader in readers.items():
+        reader.lane, reader.inbox, reader.room = host.first, name, rooms[name]
+        reader.group = ConsumerGroup(host.commands, name, SHARED_GROUP, "r1")
+        host.first.add(reader)
     found = []
     for packed in host.first._read_commands([]):
         words = [word.decode() for word in packed.split(b"\r\n")[2::2]]
@@ -134,10 +134,10 @@ async def test_an_inbox_that_is_broken_is_its_schedulers_own_trouble(world, wait
     await commands.pipeline([("DEL", key), ("SET", key, "no stream")])
     for number in range(1, 4):
         await here.ask("b")
-        await wait_until(lambda number=number: len(here.seats["b"][1].entries) == number)
+        await wait_until(lambda number=number: len(here.readers["b"][1].entries) == number)
     await commands.execute("DEL", key)
     await here.ask("a")
-    await wait_until(lambda: here.seats["a"][1].entries)
+    await wait_until(lambda: here.readers["a"][1].entries)
 
 
 async def test_what_waits_is_told_by_the_group_that_is_furthest_and_all_readers_are_seen(
@@ -145,12 +145,12 @@ async def test_what_waits_is_told_by_the_group_that_is_furthest_and_all_readers_
 ):
     alone = await world("a", replica="alone")
     await alone.ask("a")
-    await wait_until(lambda: alone.seats["a"][1].entries)
-    alone.seats["a"][0].want(0)  # as one that has ended
+    await wait_until(lambda: alone.readers["a"][1].entries)
+    alone.readers["a"][0].want(0)  # as one that has ended
     here = await world("a", "b", replica="shared")
     await here.ask("a")
-    entry, _ = await wait_until(lambda: here.seats["a"][1].entries[1:] and here.seats["a"][1].entries)
-    here.seats["a"][0].acknowledge(entry.entry)
+    entry, _ = await wait_until(lambda: here.readers["a"][1].entries[1:] and here.readers["a"][1].entries)
+    here.readers["a"][0].acknowledge(entry.entry)
     assert (await read_backlogs(commands, here.keys, ["a"]))["a"].waiting == 0
     readers = await read_consumers(commands, here.keys.inbox("a"), "a")
     assert sorted(name for name, *_ in readers) == ["alone", "shared"]

@@ -150,7 +150,7 @@ async def test_what_is_answered_in_a_shard_is_acknowledged_there(redis_buses, na
     async with asyncio.timeout(5):
         while (await commands.execute("XPENDING", inbox, "alpha"))[0]:
             await asyncio.sleep(0.02)
-    assert [seat.held for seat in replica.bus.all_seats] == [set(), set(), set()]
+    assert [reader.held for reader in replica.bus.all_seats] == [set(), set(), set()]
 
 
 async def test_what_waits_is_counted_over_all_shards(redis_buses, namespace):

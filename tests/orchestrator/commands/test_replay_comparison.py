@@ -14,7 +14,11 @@ from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpe
 from toolgate_orchestrator.commands.replay.cli import fail_on, seconds_of
 from toolgate_orchestrator.commands.replay.comparison import ComparedCall, Set, ToolPrices, build_comparison
 from toolgate_orchestrator.commands.replay.record_replay import PassthroughRedactor
-from toolgate_orchestrator.commands.replay.recorded_decisions import Aftermath, RecordedDecision, read_record
+from toolgate_orchestrator.commands.replay.recorded_decisions import (
+    FollowUpFact,
+    RecordedDecision,
+    read_record,
+)
 from toolgate_orchestrator.commands.replay.view import comparison_view
 from toolgate_orchestrator.commands.replay.with_schedulers import prices_of
 from toolgate_orchestrator.decision.question.question import write_question
@@ -202,7 +206,7 @@ def test_the_record_is_read_with_what_became_of_the_calls():
     first, charged, second, third = read.entries
     assert isinstance(first, RecordedDecision)
     assert (first.question.tool_input, first.question.labels) == ({"key": HIDDEN}, {"team": "docs"})
-    assert charged == Aftermath("usage", {"cost_usd": 0.1})
+    assert charged == FollowUpFact("usage", {"cost_usd": 0.1})
     assert isinstance(second, RecordedDecision)
     assert isinstance(third, RecordedDecision)
     assert (first.cost, third.cost) == (7, None)

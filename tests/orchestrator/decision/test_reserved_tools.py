@@ -7,7 +7,7 @@ import pytest
 from hook_fixtures import FILES, load
 from toolgate_bus.protocol.events import Continue, Deny, Modify
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.commands.serve.hook_desk import HookDesk
+from toolgate_orchestrator.commands.serve.hook_handler import HookHandler
 from toolgate_orchestrator.commands.serve.routes import ROUTES
 from toolgate_orchestrator.commands.serve.service import SidecarService
 
@@ -102,7 +102,7 @@ async def test_an_evaluation_of_such_an_action_is_no_request(gate, name):
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_coding_agents_tool_of_such_a_name_is_no_request(gate, name):
-    desk = HookDesk(SidecarService(gate), denies=lambda: True)
+    desk = HookHandler(SidecarService(gate), denies=lambda: True)
     answer = await desk.answer("claude", json.dumps({**BEFORE, "tool_name": name}).encode(), 5.0, stays)
     assert b'"deny"' in answer
 

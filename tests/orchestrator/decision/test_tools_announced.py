@@ -5,7 +5,7 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.tool_sets import ToolSet, digest_tools, encode_tools, narrow
 from toolgate_bus.transport.redis.asking.orchestrator import RedisOrchestratorBus
 from toolgate_bus.transport.redis.client.connection import RedisCommands
-from toolgate_bus.transport.redis.storage.agents import Fleet
+from toolgate_bus.transport.redis.storage.agent_directory import AgentDirectory
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.link.client import GateClient
@@ -24,7 +24,7 @@ async def commands(server_url):
 async def test_the_tools_of_living_agents_are_seen_and_those_of_agents_that_left_are_not(
     server_url, namespace, commands, wait_until
 ):
-    fleet = Fleet(commands, namespace)
+    fleet = AgentDirectory(commands, namespace)
     async with Gate.open(redis=server_url, namespace=namespace) as gate:
         await gate.decide(Call("search", {"query": "the password is hunter2"}, TOOLS))
 
@@ -42,7 +42,7 @@ async def test_the_tools_of_living_agents_are_seen_and_those_of_agents_that_left
 
 
 async def test_processes_with_the_same_tools_share_one_set(server_url, namespace, commands, wait_until):
-    fleet = Fleet(commands, namespace)
+    fleet = AgentDirectory(commands, namespace)
     clients = [GateClient(RedisOrchestratorBus(server_url, namespace)) for _ in range(2)]
     try:
         for client in clients:
@@ -64,7 +64,7 @@ async def test_processes_with_the_same_tools_share_one_set(server_url, namespace
 async def test_a_caller_that_names_no_tools_but_its_own_makes_no_set_that_is_whole(
     server_url, namespace, commands, wait_until
 ):
-    fleet = Fleet(commands, namespace)
+    fleet = AgentDirectory(commands, namespace)
     async with Gate.open(redis=server_url, namespace=namespace) as gate:
         await gate.decide(Call("search", {}, ["search"]))
 
@@ -78,7 +78,7 @@ async def test_a_caller_that_names_no_tools_but_its_own_makes_no_set_that_is_who
 async def test_a_set_that_somebody_else_put_in_its_place_is_not_believed(
     server_url, namespace, commands, wait_until
 ):
-    fleet, keys = Fleet(commands, namespace), Keys(namespace)
+    fleet, keys = AgentDirectory(commands, namespace), Keys(namespace)
     async with Gate.open(redis=server_url, namespace=namespace) as gate:
         await gate.decide(Call("search", {}, TOOLS))
 

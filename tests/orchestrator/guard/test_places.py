@@ -3,7 +3,7 @@
 import pytest
 from toolgate_orchestrator.decision.config import parse
 from toolgate_orchestrator.guard import callers
-from toolgate_orchestrator.guard.callers import Places
+from toolgate_orchestrator.guard.callers import Callers
 
 pytestmark = pytest.mark.pure
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.pure
 def known(monkeypatch):
     """The places of one guard that remembers four sessions."""
     monkeypatch.setattr(callers, "MAX_SESSIONS", 4)
-    return Places(parse({}))
+    return Callers(parse({}))
 
 
 def test_a_parent_for_whom_many_work_is_not_forgotten(known):

@@ -7,7 +7,7 @@ import pytest
 from amplifier_core import llm_errors
 from openai_client import KEY, events_of, forget_environment, of_type, provider_for, request
 from openai_server import MODEL, Exchange, Server, chunk, completion, error, finish, streamed, text
-from toolgate_orchestrator.modules.provider_openai.client import Whose, translate_error
+from toolgate_orchestrator.modules.provider_openai.client import ErrorSource, translate_error
 from toolgate_orchestrator.modules.provider_openai.provider import ProviderOpenAI
 from toolgate_orchestrator.turn.values.messages import text_of
 
@@ -213,6 +213,6 @@ async def test_a_server_that_is_not_there_is_a_network_error() -> None:
 def test_secrets_are_taken_out_of_the_whole_chain_of_an_error() -> None:
     inner, outer = OSError(f"refused {KEY}"), RuntimeError("outer")
     outer.__cause__ = inner
-    failed = translate_error(outer, Whose("p", "s", (KEY,)), "m")
+    failed = translate_error(outer, ErrorSource("p", "s", (KEY,)), "m")
     assert str(failed) == "outer"
     assert str(inner) == "refused [secret]"

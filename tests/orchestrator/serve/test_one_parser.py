@@ -17,7 +17,7 @@ from toolgate_bus.protocol.json_values import (
 from toolgate_orchestrator.coding_agents.translation import CLIENTS
 from toolgate_orchestrator.commands.mcp import sdk
 from toolgate_orchestrator.commands.mcp.http_access import guard_access
-from toolgate_orchestrator.commands.serve.hook_desk import HookDesk
+from toolgate_orchestrator.commands.serve.hook_handler import HookHandler
 from toolgate_orchestrator.turn.values.raw_call import plain_call
 
 pytestmark = pytest.mark.pure
@@ -132,7 +132,7 @@ async def test_a_client_is_told_that_such_a_call_is_not_run_if_anybody_might_obj
     body = told.replace('"ARGUMENTS"', json.dumps(text) if as_text else text).encode()
     await world.scheduler("policy", Continue())
     asked = await sidecar()
-    desk = HookDesk(asked.service, denies=lambda: asked.gate.ruled)
+    desk = HookHandler(asked.service, denies=lambda: asked.gate.ruled)
     answer = await desk.answer(client, body, 5.0, stays)
     assert b'"deny"' in answer
     assert words.replace("'", "\\u0027") in answer.decode() or words in json.dumps(json.loads(answer))
@@ -143,13 +143,15 @@ async def test_a_text_that_begins_as_an_object_and_is_none_is_no_other_text(side
     body = json.dumps({**BEFORE[client], ARGUMENTS[client]: "\ufeff {command: 'rm -rf /'}"}).encode()
     await world.scheduler("policy", Continue())
     asked = await sidecar()
-    answer = await HookDesk(asked.service, denies=lambda: asked.gate.ruled).answer(client, body, 5.0, stays)
+    answer = await HookHandler(asked.service, denies=lambda: asked.gate.ruled).answer(
+        client, body, 5.0, stays
+    )
     assert b'"deny"' in answer
 
 
 async def test_what_cannot_be_read_and_runs_is_said(sidecar, fresh_lines):
     asked = await sidecar()
-    desk = HookDesk(asked.service, denies=lambda: False)
+    desk = HookHandler(asked.service, denies=lambda: False)
     await desk.answer("claude", b'{"tool_name": "a", "tool_name": "b"}', 5.0, stays)
     (line,) = fresh_lines.values()
     assert "ran without a ruling" in line
@@ -180,7 +182,7 @@ async def test_a_call_that_no_rule_can_read_is_denied_in_the_same_words_by_each_
     told = await asked.ask("/access/v1/evaluation", action.encode())
     assert (told.status, told.body["decision"]) == (200, False)
     assert words in told.body["context"]["reason"]
-    desk = HookDesk(asked.service, denies=lambda: asked.gate.ruled)
+    desk = HookHandler(asked.service, denies=lambda: asked.gate.ruled)
     for client in CLIENTS:
         for written in (text, json.dumps(text)):
             body = json.dumps({**BEFORE[client], ARGUMENTS[client]: "ARGUMENTS"})
@@ -213,7 +215,7 @@ def test_half_a_character_is_taken_from_a_client_of_mcp_in_a_call_alone(text):
 async def test_what_a_tool_gave_may_end_within_a_character(sidecar):
     """An event after a call is ruled on by nobody: its outcome is taken all the same."""
     asked = await sidecar()
-    desk = HookDesk(asked.service, denies=lambda: True)
+    desk = HookHandler(asked.service, denies=lambda: True)
     before = BEFORE["claude"]
     await desk.answer("claude", json.dumps(before).encode(), 5.0, stays)
     after = {**before, "hook_event_name": "PostToolUse", "tool_response": "cut \ud83d"}

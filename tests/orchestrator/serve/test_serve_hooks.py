@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify
 from toolgate_orchestrator.coding_agents.event import PROBE
 from toolgate_orchestrator.coding_agents.translation import CLIENTS, SHOW
-from toolgate_orchestrator.commands.serve import hook_desk
-from toolgate_orchestrator.commands.serve.hook_desk import HookDesk
+from toolgate_orchestrator.commands.serve import hook_handler as hook_desk
+from toolgate_orchestrator.commands.serve.hook_handler import HookHandler
 from toolgate_orchestrator.commands.serve.service import SidecarService
 from toolgate_orchestrator.decision.config import parse
 from toolgate_orchestrator.decision.gate import Gate
@@ -68,11 +68,11 @@ async def test_arguments_that_rules_cannot_see_as_the_client_does_are_denied_if_
     told = json.dumps({**BEFORE[client], ARGUMENTS[client]: "ARGUMENTS"})
     body = told.replace('"ARGUMENTS"', arguments).encode()
     alone = await sidecar()
-    unruled = HookDesk(alone.service, denies=lambda: alone.gate.ruled)
+    unruled = HookHandler(alone.service, denies=lambda: alone.gate.ruled)
     assert not is_denied(client, await unruled.answer(client, body, 5.0, stays))
     await world.scheduler("policy", Continue())
     asked = await sidecar()
-    ruled = HookDesk(asked.service, denies=lambda: asked.gate.ruled)
+    ruled = HookHandler(asked.service, denies=lambda: asked.gate.ruled)
     assert is_denied(client, await ruled.answer(client, body, 5.0, stays))
 
 
@@ -81,7 +81,7 @@ async def test_a_call_that_nobody_rules_on_is_told_to_the_user_once_a_session_wh
     client, sidecar, world, fresh_lines
 ):
     alone = await sidecar()
-    desk = HookDesk(alone.service, denies=lambda: False, unruled=lambda: alone.gate.vacancy.line)
+    desk = HookHandler(alone.service, denies=lambda: False, unruled=lambda: alone.gate.vacancy.line)
     body = json.dumps(BEFORE[client]).encode()
     first, again = [await desk.answer(client, body, 5.0, stays) for _ in range(2)]
     (line,) = fresh_lines.values()
@@ -103,7 +103,7 @@ async def test_a_call_that_nobody_rules_on_is_told_to_the_user_once_a_session_wh
 async def test_what_status_puts_to_a_hook_leaves_nothing_behind(client, sidecar, world):
     await world.scheduler("policy", Continue())
     asked = await sidecar()
-    desk = HookDesk(asked.service, denies=lambda: True)
+    desk = HookHandler(asked.service, denies=lambda: True)
     key = "toolName" if client == "copilot" else "tool_name"
     await desk.answer(client, json.dumps({**BEFORE[client], key: PROBE}).encode(), 5.0, stays)
     assert desk.is_idle
@@ -136,7 +136,7 @@ def test_whatever_stands_in_the_fields_of_an_event_the_answer_is_one_that_its_cl
 
     async def ask():
         service = SidecarService(Gate(parse({}), None))
-        return await HookDesk(service, denies=lambda: True).answer(client, body, 5.0, stays)
+        return await HookHandler(service, denies=lambda: True).answer(client, body, 5.0, stays)
 
     answer = asyncio.run(ask())
     if answer and b'permission": "allow' not in answer:
@@ -146,7 +146,7 @@ def test_whatever_stands_in_the_fields_of_an_event_the_answer_is_one_that_its_cl
 async def test_a_conversation_that_never_tells_an_end_pushes_out_its_own_calls_alone(sidecar, monkeypatch):
     monkeypatch.setattr(hook_desk, "MAX_KEPT", 3)
     asked = await sidecar()
-    desk = HookDesk(asked.service, denies=lambda: True)
+    desk = HookHandler(asked.service, denies=lambda: True)
 
     async def tell(name, session, call):
         fields = {"hook_event_name": name, "session_id": session, "tool_use_id": call}
@@ -163,7 +163,7 @@ async def test_a_client_that_writes_a_number_its_own_way_tells_of_the_same_call(
     """Gemini CLI tells no id: the call is known again by what it was given, and 1.0 is 1 there."""
     await world.scheduler("policy", lambda call: Modify(tool=call.tool_name, arguments={"limit": 10.0}))
     asked = await sidecar()
-    desk = HookDesk(asked.service, denies=lambda: True)
+    desk = HookHandler(asked.service, denies=lambda: True)
     before = {**BEFORE["gemini"], "tool_input": {"limit": 1}}
     assert b"10.0" in await desk.answer("gemini", json.dumps(before).encode(), 5.0, stays)
     after = {**before, "hook_event_name": "AfterTool", "tool_input": {"limit": 10}, "tool_response": {}}
@@ -197,7 +197,7 @@ async def desk(world, sidecar):
     async def make(**answers):
         await world.scheduler("policy", by_command(**answers))
         made = await sidecar(required=["policy"])
-        return HookDesk(made.service, denies=lambda: True), made
+        return HookHandler(made.service, denies=lambda: True), made
 
     return make
 

@@ -10,7 +10,7 @@ from hook_fixtures import FILES, load
 from toolgate_bus.protocol.events import Continue
 from toolgate_bus.protocol.pauses import Pause
 from toolgate_orchestrator.coding_agents.translation import CLIENTS, read_event
-from toolgate_orchestrator.commands.serve.hook_desk import HookDesk
+from toolgate_orchestrator.commands.serve.hook_handler import HookHandler
 
 pytestmark = pytest.mark.pure
 
@@ -105,7 +105,7 @@ def session_of(client, event):
 
 @pytest.mark.parametrize("client", CLIENTS)
 async def test_hooks_of_a_stopped_conversation_are_denied_however_long_it_was_quiet(client, asked, world):
-    desk, event = HookDesk(asked.service, denies=lambda: True, clock=lambda: asked.now), BEFORE[client]
+    desk, event = HookHandler(asked.service, denies=lambda: True, clock=lambda: asked.now), BEFORE[client]
     key, session = session_of(client, event)
     assert not await answer(desk, client, event)
     world.hub.stand(stop(session))
@@ -120,7 +120,7 @@ async def test_hooks_of_a_stopped_conversation_are_denied_however_long_it_was_qu
 
 
 async def test_sub_agents_of_a_stopped_conversation_are_denied_by_hooks_too(asked, world):
-    desk = HookDesk(asked.service, denies=lambda: True, clock=lambda: asked.now)
+    desk = HookHandler(asked.service, denies=lambda: True, clock=lambda: asked.now)
     event = {**BEFORE["claude"], "session_id": "talk", "agent_id": "a1", "agent_type": "Explore"}
     world.hub.stand(stop("talk"))
     assert await answer(desk, "claude", event)
@@ -131,7 +131,7 @@ async def test_sub_agents_of_a_stopped_conversation_are_denied_by_hooks_too(aske
 
 
 async def test_a_sub_agent_stays_stopped_where_its_event_leaves_out_who_started_it(asked, world):
-    desk, bare = HookDesk(asked.service, denies=lambda: True, clock=lambda: asked.now), BEFORE["copilot"]
+    desk, bare = HookHandler(asked.service, denies=lambda: True, clock=lambda: asked.now), BEFORE["copilot"]
     first = {**bare, "sessionId": "a1", "agentId": "a1", "parentAgentId": "talk"}
     second = {**bare, "sessionId": "a2", "agentId": "a2", "parentAgentId": "a1"}
     assert [await answer(desk, "copilot", one) for one in (first, second)] == [False, False]
@@ -143,7 +143,10 @@ async def test_a_sub_agent_stays_stopped_where_its_event_leaves_out_who_started_
 
 async def test_a_call_that_was_let_through_just_before_the_stop_is_given_back_by_the_hook(asked, world):
     """The client is told to end: it will not run it, and no event will tell of it."""
-    desk, inner = HookDesk(asked.service, denies=lambda: True, clock=lambda: asked.now), asked.service.decide
+    desk, inner = (
+        HookHandler(asked.service, denies=lambda: True, clock=lambda: asked.now),
+        asked.service.decide,
+    )
 
     async def decide(call, gone):
         return {**await inner(call, gone), "stop": ORDER}

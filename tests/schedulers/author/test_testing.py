@@ -15,7 +15,7 @@ from toolgate_bus.state.shared import make_shared_state
 from toolgate_schedulers import scheduler
 from toolgate_schedulers.author.forms import as_scheduler
 from toolgate_schedulers.shipped.policy.scheduler import Policy, PolicyConfig
-from toolgate_schedulers.testing import NotAsked, Silent, question, trial
+from toolgate_schedulers.testing import NoAnswerError, NotAsked, question, trial
 
 pytestmark = pytest.mark.pure
 
@@ -98,7 +98,7 @@ async def test_one_that_does_not_answer_is_silent():
 
     before = time.monotonic()
     async with trial(never) as trying:
-        with pytest.raises(Silent, match=r"x: nothing was heard for 0\.05 s"):
+        with pytest.raises(NoAnswerError, match=r"x: nothing was heard for 0\.05 s"):
             await trying.ask("x", timeout_s=0.05)
         assert time.monotonic() - before > 0.04
         await trying.restart(never, kill=True)
@@ -132,7 +132,7 @@ async def test_a_hold_and_its_final_answer_by_another_replica_after_a_restart():
     async with trial(Approver()) as trying:
         asked = trying.pose("refund", {"amount": 500})
         assert await asked.next() == Hold(seconds=60, reason="somebody must look at it")
-        with pytest.raises(Silent):
+        with pytest.raises(NoAnswerError):
             await asked.final(0.02)
         approver = Approver()
         await trying.restart(approver)

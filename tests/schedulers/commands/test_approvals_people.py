@@ -20,7 +20,7 @@ from toolgate_schedulers.commands.approvals.answer import (
     resolve_outcome,
 )
 from toolgate_schedulers.commands.approvals.view import as_fields, full, one_line
-from toolgate_schedulers.shipped.approval.queue import Desk, WaitingCall
+from toolgate_schedulers.shipped.approval.queue import ApprovalQueue, WaitingCall
 from toolgate_schedulers.shipped.approval.records import Approval, ApprovalAnswer
 
 pytestmark = pytest.mark.pure
@@ -159,7 +159,7 @@ def test_a_replacement_is_not_corrected():
 @pytest.fixture
 def desk():
     shared = make_shared_state()
-    return Desk(shared.store, shared.notices)
+    return ApprovalQueue(shared.store, shared.notices)
 
 
 async def test_the_second_answer_is_told_the_first(desk):

@@ -13,7 +13,7 @@ from toolgate_schedulers.commands.approvals.answer import Person, answer, build_
 from toolgate_schedulers.shipped.approval import scheduler as approval_scheduler
 from toolgate_schedulers.shipped.approval.config import find_rules
 from toolgate_schedulers.shipped.approval.messages import STORE_AWAY
-from toolgate_schedulers.shipped.approval.queue import LEASE_S, TOPIC, Desk, news
+from toolgate_schedulers.shipped.approval.queue import LEASE_S, TOPIC, ApprovalQueue, news
 from toolgate_schedulers.shipped.approval.records import ApprovalAnswer, StandingApproval, always_id, digest
 from toolgate_schedulers.shipped.approval.scheduler import ApprovalScheduler
 from toolgate_schedulers.worker.holds import ReplyTo, StoredHolds
@@ -28,7 +28,7 @@ class Fleet:
 
     def __init__(self, text=RULES):
         self.shared = make_shared_state()
-        self.desk = Desk(self.shared.store, self.shared.notices)
+        self.desk = ApprovalQueue(self.shared.store, self.shared.notices)
         self.sent = []
         self.holds = StoredHolds(self.shared.store, "approval", self.send)
         self.config = config(text)

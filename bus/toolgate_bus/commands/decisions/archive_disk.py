@@ -12,7 +12,7 @@ from pathlib import Path
 from toolgate_bus.errors import ConfigError
 
 
-class FilesOnDisk:
+class ArchiveDisk:
     """A flat directory that only its owner can read, made if it is missing. Every failure raises OSError."""
 
     def __init__(self, directory: Path) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.ledger.money.journal import JournalPage, JournalPlace
+from toolgate_bus.ledger.money.journal import JournalCursor, JournalPage
 from toolgate_bus.transport.redis.asking.fact_buffer import FACTS_RETENTION_MS
 
 Fact = dict[str, Any]
@@ -35,7 +35,7 @@ class ArchiveProgress:
     """Time of the last read, in milliseconds of the server's clock."""
     facts: int = 0
     gaps: int = 0
-    journals: dict[str, JournalPlace] = field(default_factory=dict)
+    journals: dict[str, JournalCursor] = field(default_factory=dict)
     """Place up to which the journal of each ledger was read, by its book."""
     entries: int = 0
     """Number of entries of journals."""
@@ -66,7 +66,7 @@ class ArchiveProgress:
 
     def take_journal(self, book: str, page: JournalPage) -> list[Fact]:
         """Return the lines for a page of a ledger's journal, with a gap if entries were trimmed unread."""
-        before, self.journals[book] = self.journals.get(book, JournalPlace()), page.place
+        before, self.journals[book] = self.journals.get(book, JournalCursor()), page.place
         self.entries += len(page.entries)
         if not page.missed:
             return page.entries
@@ -107,7 +107,7 @@ class ArchiveProgress:
                 int(kept["facts"]),
                 int(kept["gaps"]),
                 {
-                    str(book): JournalPlace(str(last), int(number))
+                    str(book): JournalCursor(str(last), int(number))
                     for book, (last, number) in kept.get("journals", {}).items()
                 },
                 int(kept.get("entries", 0)),

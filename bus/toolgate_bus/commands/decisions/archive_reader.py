@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, cast
 
-from toolgate_bus.commands.decisions.archive_disk import FilesOnDisk
+from toolgate_bus.commands.decisions.archive_disk import ArchiveDisk
 from toolgate_bus.commands.decisions.archive_progress import GAP, words_of_gap
 from toolgate_bus.commands.decisions.archive_store import (
     COMMITTED,
@@ -168,10 +168,10 @@ def _follow_journal(found: ArchiveReport, journals: dict[str, str], entry: Fact)
     journals[book] = last
 
 
-def _open_archive(directory: Path) -> tuple[FilesOnDisk, ArchiveCheckpoint | None]:
+def _open_archive(directory: Path) -> tuple[ArchiveDisk, ArchiveCheckpoint | None]:
     if not directory.is_dir():
         raise ConfigError(f"{directory}: there is no such directory")
-    disk = FilesOnDisk(directory)
+    disk = ArchiveDisk(directory)
     committed = read_committed(disk)
     if committed is None and not data_files(disk.names()):
         raise ConfigError(

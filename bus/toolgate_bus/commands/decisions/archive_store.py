@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from toolgate_bus.commands.decisions.archive_disk import FilesOnDisk
+from toolgate_bus.commands.decisions.archive_disk import ArchiveDisk
 from toolgate_bus.commands.decisions.archive_progress import ArchiveProgress
 from toolgate_bus.errors import ConfigError
 
@@ -41,7 +41,7 @@ class ArchiveStore:
     """The one writer of an archive. `standing` is its progress."""
 
     def __init__(
-        self, disk: FilesOnDisk, namespace: str, *, compress: bool = True, max_bytes: int = 2**28
+        self, disk: ArchiveDisk, namespace: str, *, compress: bool = True, max_bytes: int = 2**28
     ) -> None:
         """Open the archive, and repair it after a crash. Raise ConfigError if it is no archive of ours."""
         self._disk, self._namespace = disk, namespace
@@ -143,7 +143,7 @@ class ArchiveStore:
         return f"facts-{hour}-{part:03d}.jsonl"
 
 
-def read_committed(disk: FilesOnDisk) -> ArchiveCheckpoint | None:
+def read_committed(disk: ArchiveDisk) -> ArchiveCheckpoint | None:
     """Return the committed state of an archive, or None if nothing was committed. Raise ConfigError."""
     if COMMITTED not in disk.names():
         return None

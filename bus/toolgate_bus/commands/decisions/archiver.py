@@ -15,7 +15,7 @@ from typing import Any, Final
 import anyio
 from anyio import to_thread
 
-from toolgate_bus.commands.decisions.archive_disk import FilesOnDisk, lock_directory
+from toolgate_bus.commands.decisions.archive_disk import ArchiveDisk, lock_directory
 from toolgate_bus.commands.decisions.archive_progress import GAP, words_of_gap
 from toolgate_bus.commands.decisions.archive_store import ArchiveStore
 from toolgate_bus.commands.markup import escape
@@ -46,7 +46,7 @@ async def archive(
     Raise ConfigError for a directory that cannot be used, ToolgateError if it cannot be written.
     """
     try:
-        disk = FilesOnDisk(directory)
+        disk = ArchiveDisk(directory)
         with lock_directory(directory):
             store = ArchiveStore(disk, settings.namespace, compress=compress, max_bytes=max_bytes)
             return await _archive(settings, store, once=once)

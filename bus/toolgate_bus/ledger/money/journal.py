@@ -38,7 +38,7 @@ _ID: Final = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 _log = get_logger("toolgate.journal")
 
 
-class JournalPlace(NamedTuple):
+class JournalCursor(NamedTuple):
     """Position up to which a journal was read."""
 
     last: str = "0-0"
@@ -51,7 +51,7 @@ class JournalPage(NamedTuple):
     """Result of one read of a journal."""
 
     entries: list[Entry]
-    place: JournalPlace
+    place: JournalCursor
     missed: int = 0
     """Number of entries that were written since the last read and trimmed before this one."""
     whole: bool = True
@@ -107,7 +107,7 @@ def is_entry(entry: Mapping[str, Any]) -> bool:
 
 
 async def read_journal(
-    commands: Commands, namespace: str, book: str, place: JournalPlace | None
+    commands: Commands, namespace: str, book: str, place: JournalCursor | None
 ) -> JournalPage:
     """Return a page of the entries beyond a place. None is the beginning of what is kept.
 
@@ -116,7 +116,7 @@ async def read_journal(
     key = journal_key(namespace, book)
     if place is None:
         size = await read_stream_size(commands, key)
-        place = JournalPlace("0-0", size.added - size.length if size is not None else 0)
+        place = JournalCursor("0-0", size.added - size.length if size is not None else 0)
     (page,) = await read_first(commands, [(key, f"({place.last}")], PAGE)
     if isinstance(page, Exception):
         return JournalPage([], place, refused=str(page))
@@ -132,4 +132,4 @@ async def read_journal(
         # (a lower id than ours: the server lost entries)
         if size is not None and entry_order(size.last) <= entry_order(last):
             missed, number = max(0, size.added - number), size.added
-    return JournalPage([one for one in found if one is not None], JournalPlace(last, number), missed, whole)
+    return JournalPage([one for one in found if one is not None], JournalCursor(last, number), missed, whole)

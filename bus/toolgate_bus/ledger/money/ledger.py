@@ -125,7 +125,7 @@ class OpenReservation(NamedTuple):
     executing: bool
 
 
-class Otherwise(NamedTuple):
+class FallbackAccounts(NamedTuple):
     """Payment for a call without a reservation."""
 
     amount: int
@@ -144,7 +144,7 @@ class Step(NamedTuple):
     """Cost for `settle`, in micro-units; None means the amount that was reserved."""
     by: str = ""
     """Orchestrator that reports it; if empty, the decision's owner."""
-    otherwise: Otherwise | None = None
+    otherwise: FallbackAccounts | None = None
     """Payment for `settle` without a reservation; None means that such a cost is not counted."""
 
 

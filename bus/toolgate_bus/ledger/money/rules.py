@@ -11,9 +11,9 @@ from toolgate_bus.ledger.money.ledger import (
     Addition,
     Balance,
     Ending,
+    FallbackAccounts,
     Offer,
     OpenReservation,
-    Otherwise,
     Outcome,
     Reservation,
     SettlementResult,
@@ -190,7 +190,12 @@ class LedgerRules:
         return SettlementResult("done")
 
     def settle(
-        self, decision: str, actual: int | None, now: float, by: str = "", otherwise: Otherwise | None = None
+        self,
+        decision: str,
+        actual: int | None,
+        now: float,
+        by: str = "",
+        otherwise: FallbackAccounts | None = None,
     ) -> SettlementResult:
         """Implement `Ledger.settle`."""
         cost = None if actual is None else check_amount(actual)
@@ -222,7 +227,7 @@ class LedgerRules:
         return SettlementResult(outcome, held, over)
 
     def _settle_unreserved(
-        self, cost: int | None, otherwise: Otherwise | None, now: float
+        self, cost: int | None, otherwise: FallbackAccounts | None, now: float
     ) -> SettlementResult:
         if otherwise is None:
             return SettlementResult("unreserved")

@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import Any, Final, Literal, NamedTuple
 
 from toolgate_bus.errors import CodecError, TransportError
-from toolgate_bus.ledger.money.ledger import ASTRAY, Ledger, Otherwise, Step
+from toolgate_bus.ledger.money.ledger import ASTRAY, FallbackAccounts, Ledger, Step
 from toolgate_bus.ledger.money.reprieve import Reprieve
 from toolgate_bus.protocol.fact_events import (
     PROVIDER_ERROR,
@@ -64,7 +64,7 @@ _log = get_logger("toolgate.ledger")
 
 def step_of(
     fact: Mapping[str, Any],
-    otherwise: Callable[[Mapping[str, Any]], Otherwise | None] | None = None,
+    otherwise: Callable[[Mapping[str, Any]], FallbackAccounts | None] | None = None,
     cost_of: Callable[[Mapping[str, Any]], int | None] | None = None,
 ) -> Step | None:
     """Return the step that a fact asks for, if any. Facts come off a wire: they may contain anything.
@@ -145,7 +145,7 @@ class SettlementWorker:
         book: str,
         replica: str,
         also: Callable[[Mapping[str, Any]], Any] | None = None,
-        otherwise: Callable[[Mapping[str, Any]], Otherwise | None] | None = None,
+        otherwise: Callable[[Mapping[str, Any]], FallbackAccounts | None] | None = None,
         cost_of: Callable[[Mapping[str, Any]], int | None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

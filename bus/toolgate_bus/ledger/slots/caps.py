@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from toolgate_bus.ledger.slots.queue import MAX_LIMIT, Cap, Stake
+from toolgate_bus.ledger.slots.queue import MAX_LIMIT, Cap, RequestHoldings
 from toolgate_bus.ledger.slots.rules import QueueRules
 from toolgate_bus.transport.ports import Commands, override
 from toolgate_bus.transport.redis.client.scripts import Script
@@ -21,7 +21,7 @@ SCRIPT: Final = Script(__package__, "queue_caps.lua")
 class PoolCaps(Protocol):
     """The caps of one queue. A step raises TransportError, and may be repeated."""
 
-    async def find_stakes(self, ids: Sequence[str]) -> list[Stake]:
+    async def find_stakes(self, ids: Sequence[str]) -> list[RequestHoldings]:
         """Return the slots of those requests that have any."""
 
     async def read(self) -> dict[str, Cap]:
@@ -42,9 +42,9 @@ class RedisCaps(PoolCaps):
         self._commands, self._prefix = commands, prefix
 
     @override
-    async def find_stakes(self, ids: Sequence[str]) -> list[Stake]:
+    async def find_stakes(self, ids: Sequence[str]) -> list[RequestHoldings]:
         rows = await self._run("stakes", *ids) if ids else []
-        return [Stake(_words(id_), int(fence), _pairs(pools)) for id_, fence, *pools in rows]
+        return [RequestHoldings(_words(id_), int(fence), _pairs(pools)) for id_, fence, *pools in rows]
 
     @override
     async def read(self) -> dict[str, Cap]:
@@ -69,7 +69,7 @@ class MemoryCaps(PoolCaps):
     caps: dict[str, Cap] = field(default_factory=dict)
 
     @override
-    async def find_stakes(self, ids: Sequence[str]) -> list[Stake]:
+    async def find_stakes(self, ids: Sequence[str]) -> list[RequestHoldings]:
         held = self.rules.held
         return [self._stake(id_) for id_ in ids if id_ in held]
 
@@ -90,10 +90,10 @@ class MemoryCaps(PoolCaps):
         self.caps[pool] = cap._replace(cut=cut)
         return self.caps[pool]
 
-    def _stake(self, id_: str) -> Stake:
+    def _stake(self, id_: str) -> RequestHoldings:
         request, fence, *_ = self.rules.held[id_]
         sizes = ((need.pool, len(self.rules.pools[need.pool].has)) for need in request.needs)
-        return Stake(id_, fence, tuple(sizes))
+        return RequestHoldings(id_, fence, tuple(sizes))
 
 
 def write_cap(cap: Cap | None) -> str:

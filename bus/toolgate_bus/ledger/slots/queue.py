@@ -78,7 +78,7 @@ class Expiry(NamedTuple):
     """Reason given by the operator who dropped it; empty otherwise."""
 
 
-class Passage(NamedTuple):
+class ExpiryResult(NamedTuple):
     """Changes that the passage of time has brought: new grants, and requests that waited in vain."""
 
     given: tuple[str, ...] = ()
@@ -102,7 +102,7 @@ class Cap(NamedTuple):
         return 0 if self.open_at else self.most
 
 
-class Stake(NamedTuple):
+class RequestHoldings(NamedTuple):
     """Slots of a request."""
 
     id: str

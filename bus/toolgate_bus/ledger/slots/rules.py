@@ -22,7 +22,7 @@ from toolgate_bus.ledger.slots.queue import (
     SCAN,
     UNSEEN_S,
     Expiry,
-    Passage,
+    ExpiryResult,
     Request,
     Ticket,
     as_configured,
@@ -102,7 +102,7 @@ class QueueRules:
             if request.owner in owners:
                 self.held[id_] = (request, fence, since, now + lease_s)
 
-    def lapse(self, living: Set[str], lease_s: float, now: float) -> Passage:
+    def lapse(self, living: Set[str], lease_s: float, now: float) -> ExpiryResult:
         """Take back the places of dead owners and their slots with past leases. End requests that waited in
         vain.
 
@@ -130,7 +130,7 @@ class QueueRules:
                     del pool.clocks[level]
             if not (pool.has or pool.levels or pool.clocks) and pool.ruled is pool.adapted is None:
                 del self.pools[name]
-        return Passage(tuple(given), expired)
+        return ExpiryResult(tuple(given), expired)
 
     # ------------------------------------------------------------------ operators
 

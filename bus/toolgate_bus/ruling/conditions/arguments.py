@@ -151,7 +151,7 @@ Path = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(check
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 
 
-class Literally(StrictModel):
+class LiteralArgument(StrictModel):
     """An argument with a literal value: `{value: 10}`."""
 
     value: Any
@@ -161,7 +161,7 @@ def is_source(value: Any) -> bool:
     """Return whether a value is a source of an argument."""
     if isinstance(value, str):
         return value == "$" or (value[:2] == "$." and len(value) > 2)
-    return isinstance(value, Literally) or (isinstance(value, Mapping) and set(value) == {"value"})
+    return isinstance(value, LiteralArgument) or (isinstance(value, Mapping) and set(value) == {"value"})
 
 
 def _sources(arguments: Any) -> Any:
@@ -173,14 +173,14 @@ def _sources(arguments: Any) -> Any:
     return arguments
 
 
-Arguments = Annotated[dict[Name, str | Literally], Field(max_length=256), BeforeValidator(_sources)]
+Arguments = Annotated[dict[Name, str | LiteralArgument], Field(max_length=256), BeforeValidator(_sources)]
 
 
-def map_arguments(sources: Mapping[str, str | Literally], arguments: dict[str, Any]) -> dict[str, Any]:
+def map_arguments(sources: Mapping[str, str | LiteralArgument], arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the target's arguments. An argument with a missing source is left out."""
     found: dict[str, Any] = {}
     for name, source in sources.items():
-        if isinstance(source, Literally):
+        if isinstance(source, LiteralArgument):
             found[name] = source.value
         else:
             found[name] = arguments if source == "$" else find(source.removeprefix("$."), arguments)

@@ -20,7 +20,7 @@ from toolgate_orchestrator.commands.mcp.backends import Backends
 from toolgate_orchestrator.commands.mcp.calls import Calls
 from toolgate_orchestrator.commands.mcp.catalog import MAX_TOOLS, Catalog, KnownTool, read_tool
 from toolgate_orchestrator.commands.mcp.config import McpConfig
-from toolgate_orchestrator.commands.mcp.crowd import Crowd
+from toolgate_orchestrator.commands.mcp.message_limit import MessageLimit
 from toolgate_orchestrator.commands.mcp.messages import (
     CALL,
     CANCELLED,
@@ -87,7 +87,7 @@ class ProxySession:
         """Lock for each server, held while its list is read."""
         self._end = asyncio.Event()
         self._running: set[asyncio.Task[Any]] = set()
-        self._crowd = Crowd()
+        self._limit = MessageLimit()
 
     # ------------------------------------------------------------ life
 
@@ -203,7 +203,7 @@ class ProxySession:
         if not method.startswith(NOTIFICATIONS):
             _log.warning("a request without an id is skipped", method=shorten(visible(method), 100))
         elif method != CANCELLED:  # the dispatcher has cancelled the request already
-            with self._crowd.enter("the client") as has_room:
+            with self._limit.acquire("the client") as has_room:
                 if has_room:
                     await (await self.backends()).notify(method, params)
 

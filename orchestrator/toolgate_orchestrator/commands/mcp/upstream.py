@@ -14,9 +14,9 @@ from toolgate_bus.protocol.json_values import holds_half
 from toolgate_orchestrator.commands.mcp import sdk
 from toolgate_orchestrator.commands.mcp.child import start_child
 from toolgate_orchestrator.commands.mcp.config import McpConfig
-from toolgate_orchestrator.commands.mcp.crowd import MAX_UNHEARD, Crowd
 from toolgate_orchestrator.commands.mcp.http_client import make_client, read_headers
 from toolgate_orchestrator.commands.mcp.lines import open_lines
+from toolgate_orchestrator.commands.mcp.message_limit import MAX_UNHEARD, MessageLimit
 from toolgate_orchestrator.commands.mcp.messages import (
     CALL,
     CANCELLED,
@@ -79,7 +79,7 @@ class Upstream:
         self._told: dict[str | int, tuple[sdk.Exchange, str | int]] = {}
         """Exchange of each request and its own token there, by the server's progress token or
         subscription."""
-        self._asks, self._tells = Crowd(), Crowd()
+        self._asks, self._tells = MessageLimit(), MessageLimit()
         self._count = 0
 
     async def request(
@@ -184,7 +184,7 @@ class Upstream:
 
     async def on_request(self, exchange: Any, method: str, params: Params) -> Message:
         """Handle a request of the server to the client."""
-        with self._asks.enter(self.name) as has_room:
+        with self._asks.acquire(self.name) as has_room:
             if not has_room:
                 raise sdk.MCPError(sdk.INTERNAL_ERROR, f"{MAX_UNHEARD} requests are still open")
             return await self._hearer.answer(self, method, params)
@@ -193,7 +193,7 @@ class Upstream:
         """Handle a notification of the server, about one request or none."""
         if method == CANCELLED:
             return  # the dispatcher has handled it
-        with self._tells.enter(self.name) as has_room:
+        with self._tells.acquire(self.name) as has_room:
             if has_room:
                 await self._pass_on(method, params)
 

@@ -32,7 +32,7 @@ from toolgate_orchestrator.commands.replay.comparison import (
     ToolPrices,
     build_comparison,
 )
-from toolgate_orchestrator.commands.replay.recorded_decisions import Aftermath, Record, RecordedDecision
+from toolgate_orchestrator.commands.replay.recorded_decisions import FollowUpFact, Record, RecordedDecision
 from toolgate_orchestrator.commands.replay.rehearsed import CallEstimate, list_figures, play, split
 from toolgate_orchestrator.commands.replay.side import limits_of, progress
 from toolgate_orchestrator.decision.config import RedactConfig, parse
@@ -242,7 +242,7 @@ async def compare_record(
         rehearsal = RecordReplay(gate, redactor, frozenset(names), trial.alone, record.prices(prices))
         with progress(sum(1 for _ in record.decisions), "decisions", quiet=trial.quiet) as advance:
             for entry in record.entries:
-                if isinstance(entry, Aftermath):
+                if isinstance(entry, FollowUpFact):
                     gate.note(entry.event, entry.fields)
                 else:
                     await rehearsal.ask(entry)

@@ -55,7 +55,7 @@ class RecordedDecision:
 
 
 @dataclass(frozen=True, slots=True)
-class Aftermath:
+class FollowUpFact:
     """A fact for the tried schedulers, at its place among the decisions."""
 
     event: str
@@ -66,7 +66,7 @@ class Aftermath:
 class Record:
     """A section of the record."""
 
-    entries: tuple[RecordedDecision | Aftermath, ...]
+    entries: tuple[RecordedDecision | FollowUpFact, ...]
     limits: dict[str, int]
     """Numbers of `cancelled` and `unreadable` decisions, which are left out, and of `redacted` ones, which
     hold placeholders."""
@@ -112,11 +112,11 @@ def read_record(facts: Iterable[Fact], newest: int | None = None) -> Record:
     decisions = {one["id"]: one for one in join_decisions(dict(fact) for fact in kept)}
     wanted = set(list(decisions)[-newest:] if newest else decisions)
     limits = dict.fromkeys(("cancelled", "unreadable", "redacted"), 0)
-    entries: list[RecordedDecision | Aftermath] = []
+    entries: list[RecordedDecision | FollowUpFact] = []
     for fact in kept:
         if fact["event"] == "usage":
             entries.append(
-                Aftermath("usage", {key: value for key, value in fact.items() if key not in _ENVELOPE})
+                FollowUpFact("usage", {key: value for key, value in fact.items() if key not in _ENVELOPE})
             )
         elif fact["event"] == "decision" and fact["id"] in wanted:
             one = _read(decisions[fact["id"]], ran.get(fact["id"]), ends.get(fact["id"]), limits)

@@ -18,7 +18,7 @@ from toolgate_bus.telemetry.logging import where
 
 from toolgate_orchestrator.coding_agents.translation import CLIENTS
 from toolgate_orchestrator.commands.serve.access import AccessTokens
-from toolgate_orchestrator.commands.serve.hook_desk import MAX_EVENT, HookDesk, timeout_of
+from toolgate_orchestrator.commands.serve.hook_handler import MAX_EVENT, HookHandler, timeout_of
 from toolgate_orchestrator.commands.serve.patience import Abandonment, wait_at_most
 from toolgate_orchestrator.commands.serve.problems import (
     PLAIN_TYPE,
@@ -85,7 +85,7 @@ class SidecarApp:
         service: SidecarService,
         tokens: AccessTokens,
         pages: Mapping[str, Callable[[bytes], tuple[int, bytes, bytes]]],
-        hooks: HookDesk | None = None,
+        hooks: HookHandler | None = None,
         max_requests: int = MAX_REQUESTS,
     ) -> None:
         """`pages` maps each of `routes.PAGES` to a function of an Accept header: status, content type, body.
@@ -158,7 +158,7 @@ class SidecarApp:
 
     async def _answer_hook(
         self,
-        hooks: HookDesk,
+        hooks: HookHandler,
         path: str,
         method: str,
         headers: Mapping[bytes, bytes],

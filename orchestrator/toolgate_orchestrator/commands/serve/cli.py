@@ -28,7 +28,7 @@ from toolgate_bus.telemetry import metrics, tracing
 
 from toolgate_orchestrator.commands.serve.access import AccessTokens, TlsFiles, read_tokens
 from toolgate_orchestrator.commands.serve.app import SidecarApp
-from toolgate_orchestrator.commands.serve.hook_desk import HookDesk
+from toolgate_orchestrator.commands.serve.hook_handler import HookHandler
 from toolgate_orchestrator.commands.serve.pages import make_pages
 from toolgate_orchestrator.commands.serve.place import (
     HttpAddress,
@@ -139,9 +139,7 @@ def serve(
         keys = Path(own["keys"])
     own |= {"required": required} if required else {}
     own |= {"agent": agent} if agent is not None else {}
-    if (
-        keep_open is not None
-    ):  # a hook started it and named who must answer: no one else denies by being away
+    if keep_open is not None:  # a hook started it and named who must answer: no one else denies by being away
         own = {"on_bus_down": None, **own}
     parse({**own, "namespace": namespace}, SECTION)  # before anything is started
     with (
@@ -229,7 +227,7 @@ async def _run(config: ToolgateConfig, place: _ServePlace) -> None:
         await gate.vacancy.tell()
         service = SidecarService(gate)
         pages = make_pages(service, place.url, version("toolgate-bus"))
-        hooks = HookDesk(
+        hooks = HookHandler(
             service, denies=lambda: gate.ruled, unruled=lambda: gate.vacancy.line, idle_s=place.idle_s
         )
         app = SidecarApp(service, place.tokens, pages, hooks)

@@ -13,7 +13,7 @@ from toolgate_orchestrator.loops.reactive_engine.errors import explain_unresolve
 from toolgate_orchestrator.loops.reactive_engine.readiness import Needs, Readiness
 from toolgate_orchestrator.loops.reactive_engine.references import BadReference, references_in, resolve
 from toolgate_orchestrator.loops.reactive_engine.schemas import final_output_spec
-from toolgate_orchestrator.loops.reactive_engine.state import Data, Reader, TooMuch
+from toolgate_orchestrator.loops.reactive_engine.state import Data, OutputTooLarge, Reader
 from toolgate_orchestrator.turn.values.messages import ToolCall
 from toolgate_orchestrator.turn.values.raw_call import excess
 
@@ -50,7 +50,7 @@ class Goal:
             return FinalOutput(error=error)
         try:
             value = resolve(given, Reader(data))
-        except TooMuch as much:
+        except OutputTooLarge as much:
             return FinalOutput(error=reason("structural", "invalid_reference", str(much)))
         if value is not None and (problems := self._problems(value)):
             return FinalOutput(error=reason("structural", "output_schema", "; ".join(problems)))

@@ -71,7 +71,7 @@ class Data:
         return value
 
 
-class TooMuch(ValueError):  # noqa: N818 - it names the fault
+class OutputTooLarge(ValueError):  # noqa: N818 - it names the fault
     """Referenced values are larger together than a call can take."""
 
 
@@ -89,7 +89,7 @@ class Reader:
         values, chars = size_of(self._data.find(reference))
         self._values, self._chars = self._values - values, self._chars - chars
         if self._values < 0 or self._chars < 0:
-            raise TooMuch(
+            raise OutputTooLarge(
                 f"what is referred to is too large together: at most {MAX_VALUES} values "
                 f"and {MAX_CHARS} characters"
             )

@@ -35,7 +35,7 @@ from toolgate_orchestrator.loops.reactive_engine.output import FinalOutput
 from toolgate_orchestrator.loops.reactive_engine.readiness import Readiness
 from toolgate_orchestrator.loops.reactive_engine.references import OUTPUT_PATH, resolve
 from toolgate_orchestrator.loops.reactive_engine.schemas import OfferedTool
-from toolgate_orchestrator.loops.reactive_engine.state import Data, Reader, TooMuch
+from toolgate_orchestrator.loops.reactive_engine.state import Data, OutputTooLarge, Reader
 from toolgate_orchestrator.turn.calls.pipeline import NOT_RUN, CallResult
 from toolgate_orchestrator.turn.calls.tool_call import CallRefusal, payload_of
 from toolgate_orchestrator.turn.cancellation import despite_cancellation
@@ -168,7 +168,7 @@ class Tick:
             arrival = self._arrivals[call_id]
             try:
                 arguments = resolve(arrival.arguments, Reader(self._data))
-            except TooMuch as much:
+            except OutputTooLarge as much:
                 self._record_failure(arrival, reason("structural", "invalid_reference", str(much)))
                 self.readiness.finish_call(call_id, ok=False)
                 self._wake.set()

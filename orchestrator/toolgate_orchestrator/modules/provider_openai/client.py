@@ -79,7 +79,7 @@ class Endpoint:
         parts = urlsplit(server or "https://api.openai.com/v1")
         port = f":{parts.port}" if parts.port else ""
         address = f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
-        self.whose = Whose(config.name, address, config.secrets(os.environ))
+        self.whose = ErrorSource(config.name, address, config.secrets(os.environ))
         self.length_field = config.length_field(os.environ)
         """Name of the server's field for the longest answer."""
         self._tells_usage = True
@@ -195,7 +195,7 @@ def _sdk() -> Any:
     return openai
 
 
-class Whose(NamedTuple):
+class ErrorSource(NamedTuple):
     """Source of an error: provider and server as they are shown, and the secrets that must not be."""
 
     provider: str
@@ -204,7 +204,7 @@ class Whose(NamedTuple):
 
 
 def translate_error(
-    error: Exception, whose: Whose, model: str | None, *, streaming: bool = False
+    error: Exception, whose: ErrorSource, model: str | None, *, streaming: bool = False
 ) -> LLMError:
     """Return the kernel's error for any error of the SDK, which loses its secrets, too."""
     import openai
@@ -265,7 +265,7 @@ def _status(error: Exception) -> int | None:
     return None
 
 
-def _message(error: Exception, whose: Whose) -> str:
+def _message(error: Exception, whose: ErrorSource) -> str:
     """Return the server's message, else a description of the failure."""
     import openai
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from toolgate_orchestrator.turn.calls.selection import Selection
 from toolgate_orchestrator.turn.calls.tool_call import CallRefusal, ToolCalls
-from toolgate_orchestrator.turn.cancellation import Watch
+from toolgate_orchestrator.turn.cancellation import CancellationWatch
 from toolgate_orchestrator.turn.facts import Note
 from toolgate_orchestrator.turn.values.messages import ToolCall
 
@@ -63,7 +63,7 @@ class CallPipeline:
         if self._selection is None:
             return call
         selected: ToolCall | CallRefusal | None = None
-        with Watch(self._over):
+        with CancellationWatch(self._over):
             selected = await self._selection.select(call)
         if isinstance(selected, CallRefusal):
             await self._selection.tell(selected)  # a ruling that was made is reported, whatever is cancelled
@@ -96,7 +96,7 @@ class CallPipeline:
     async def _prepare(self, selected: ToolCall) -> ToolCall | CallRefusal:
         """Return the call after tool:pre. If a hook changed it, it was ruled on again."""
         prepared: ToolCall | CallRefusal | None = None
-        with Watch(self._stopping):
+        with CancellationWatch(self._stopping):
             try:
                 prepared = await self._tools.before(selected)
             except BaseException:

@@ -27,7 +27,7 @@ from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.turn.calls.decision_record import describe_decision
 from toolgate_orchestrator.turn.calls.pipeline import HEARD_S
-from toolgate_orchestrator.turn.cancellation import Watch
+from toolgate_orchestrator.turn.cancellation import CancellationWatch
 from toolgate_orchestrator.turn.facts import Note
 from toolgate_orchestrator.turn.hooks.approvals import Approvals
 from toolgate_orchestrator.turn.hooks.dispatch import Hooks
@@ -117,7 +117,7 @@ class LlmGate:
         }
         call_id, decision = f"llm-{uuid.uuid4().hex}", None
         call = self._make_call(asked, call_id, iteration)
-        with Watch(self._over()):
+        with CancellationWatch(self._over()):
             decision = await self._session.decide(
                 call, ask=self._approvals, on_hold=self._holds.report_for(call_id)
             )

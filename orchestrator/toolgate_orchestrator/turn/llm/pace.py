@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from toolgate_orchestrator.turn.cancellation import Watch
+from toolgate_orchestrator.turn.cancellation import CancellationWatch
 from toolgate_orchestrator.turn.hooks.dispatch import Emitter
 from toolgate_orchestrator.turn.llm.provider_stream import OnText
 
@@ -48,7 +48,7 @@ class RequestPace:
             return
         told = {"delay_ms": left_ms, "configured_ms": self._delay_ms, "elapsed_ms": elapsed_ms}
         await self._hooks.emit(RATE_LIMIT_DELAY, {**told, "iteration": iteration})
-        with Watch(self._stopping):
+        with CancellationWatch(self._stopping):
             await asyncio.sleep(left_ms / 1000)
 
 

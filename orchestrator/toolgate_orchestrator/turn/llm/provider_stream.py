@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from amplifier_core.events import CONTENT_BLOCK_DELTA, CONTENT_BLOCK_END, CONTENT_BLOCK_START
 from pydantic import BaseModel
 
-from toolgate_orchestrator.turn.cancellation import Watch
+from toolgate_orchestrator.turn.cancellation import CancellationWatch
 from toolgate_orchestrator.turn.hooks.dispatch import Emitter
 from toolgate_orchestrator.turn.llm.response import CompletedCall, Piece, ResponseAssembler, Text
 from toolgate_orchestrator.turn.values.jsonable import jsonable
@@ -141,7 +141,7 @@ class ResponseReader:
 
         Raise the errors of the provider.
         """
-        with Watch(self._stopping):
+        with CancellationWatch(self._stopping):
             if stream and callable(getattr(self._provider, "stream", None)):
                 reply = await self._stream(request, options)
                 if reply is not None:

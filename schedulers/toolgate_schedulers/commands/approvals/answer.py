@@ -15,7 +15,7 @@ from toolgate_bus.telemetry.printable import visible
 
 from toolgate_schedulers.commands.approvals.view import one_line, short
 from toolgate_schedulers.shipped.approval.messages import person
-from toolgate_schedulers.shipped.approval.queue import ApprovalStatus, Desk, WaitingCall
+from toolgate_schedulers.shipped.approval.queue import ApprovalQueue, ApprovalStatus, WaitingCall
 from toolgate_schedulers.shipped.approval.records import Approval, ApprovalAnswer, StandingApproval, always_id
 
 LOOK_S: Final = 0.05
@@ -59,7 +59,7 @@ class AnswerOutcome(NamedTuple):
     """True if the agent that asked is gone, so that the answer has no effect."""
 
 
-async def find(desk: Desk, prefix: str) -> WaitingCall:
+async def find(desk: ApprovalQueue, prefix: str) -> WaitingCall:
     """Return the waiting call whose id begins with this prefix.
 
     Raise ToolgateError, which says what became of the call, if there is none or more than one.
@@ -84,7 +84,7 @@ def has_id_prefix(one: WaitingCall, digits: str) -> bool:
     return one.approval.id.startswith(digits) or one.approval.question.id.startswith(digits)
 
 
-async def past(desk: Desk, prefix: str) -> Approval:
+async def past(desk: ApprovalQueue, prefix: str) -> Approval:
     """Return the call, waiting or not, whose id begins with this prefix; raise ToolgateError if it is not
     found."""
     digits = _digits(prefix)
@@ -106,7 +106,7 @@ def _digits(prefix: str) -> str:
     return digits
 
 
-async def _explain_absence(desk: Desk, approval: Approval, waiting: list[WaitingCall]) -> str:
+async def _explain_absence(desk: ApprovalQueue, approval: Approval, waiting: list[WaitingCall]) -> str:
     instead = _instead(approval, waiting)
     if instead is not None:
         return describe_change(instead)
@@ -143,7 +143,7 @@ def describe_answer(given: ApprovalAnswer) -> str:
 
 
 async def answer(
-    desk: Desk,
+    desk: ApprovalQueue,
     approval: Approval,
     who: Person,
     action: Literal["approve", "deny", "edit"],
@@ -205,7 +205,7 @@ def build_standing_rule(
 
 
 async def resolve_outcome(
-    desk: Desk, one: WaitingCall, came: AnswerOutcome, earlier: DecisionLookup
+    desk: ApprovalQueue, one: WaitingCall, came: AnswerOutcome, earlier: DecisionLookup
 ) -> AnswerOutcome:
     """Complete an outcome that is not known yet: the call may have been decided earlier, or its agent may be
     gone.
@@ -226,7 +226,9 @@ async def resolve_outcome(
     return came._replace(decision=decision, late=not ruled)
 
 
-async def outcome(desk: Desk, approval: Approval, decided: DecisionLookup, wait_s: float) -> AnswerOutcome:
+async def outcome(
+    desk: ApprovalQueue, approval: Approval, decided: DecisionLookup, wait_s: float
+) -> AnswerOutcome:
     """Wait for the outcome of an answer, for `wait_s` seconds at most."""
     seen = AnswerOutcome(None)
     with anyio.move_on_after(wait_s):

@@ -53,7 +53,7 @@ from toolgate_schedulers.commands.approvals.view import (
     short,
     table,
 )
-from toolgate_schedulers.shipped.approval.queue import Desk, WaitingCall
+from toolgate_schedulers.shipped.approval.queue import ApprovalQueue, WaitingCall
 from toolgate_schedulers.shipped.approval.records import Approval, StandingApproval
 
 FOLLOW_S = 2.0
@@ -247,7 +247,7 @@ def _with(redis: str | None, namespace: str, do: Callable[[DeskSession], Corouti
         run_async(lambda: main(settings))
 
 
-async def _list(desk: Desk, as_json: bool) -> None:
+async def _list(desk: ApprovalQueue, as_json: bool) -> None:
     held = await desk.list_held()
     waiting = [one for one in held if not one.gone]
     if as_json:
@@ -262,7 +262,7 @@ async def _list(desk: Desk, as_json: bool) -> None:
         err_console.print(f"[dim]{gone} more {calls} held for agents that are gone: nobody waits.[/]")
 
 
-async def _list_always(desk: Desk, as_json: bool) -> None:
+async def _list_always(desk: ApprovalQueue, as_json: bool) -> None:
     found = await desk.list_standing()
     if as_json:
         for one, left in found:
@@ -273,7 +273,7 @@ async def _list_always(desk: Desk, as_json: bool) -> None:
         err_console.print("Nothing passes without asking.")
 
 
-async def _follow(desk: Desk, as_json: bool) -> None:
+async def _follow(desk: ApprovalQueue, as_json: bool) -> None:
     known: dict[str, WaitingCall] = {}
     after = "0-0"
     while True:
@@ -298,7 +298,7 @@ def _say_waiting(one: WaitingCall, as_json: bool) -> None:
     )
 
 
-async def _say_gone(desk: Desk, approval: Approval, as_json: bool) -> None:
+async def _say_gone(desk: ApprovalQueue, approval: Approval, as_json: bool) -> None:
     given = await desk.answer_to(approval.id)
     if as_json:
         print_json({"event": "over", **as_fields(approval, None, given)})
@@ -307,7 +307,7 @@ async def _say_gone(desk: Desk, approval: Approval, as_json: bool) -> None:
     console.print(escape(f"{short(approval.id)} {words}"), soft_wrap=True)
 
 
-async def _show(desk: Desk, id_: str, as_json: bool) -> None:
+async def _show(desk: ApprovalQueue, id_: str, as_json: bool) -> None:
     try:
         one = await find(desk, id_)
         approval, left = one.approval, one.seconds_left
@@ -324,7 +324,7 @@ async def _show(desk: Desk, id_: str, as_json: bool) -> None:
         console.print(escape(line), soft_wrap=True)
 
 
-async def _revoke(desk: Desk, id_: str, as_json: bool) -> None:
+async def _revoke(desk: ApprovalQueue, id_: str, as_json: bool) -> None:
     meant = [one for one, _ in await desk.list_standing() if one.id.startswith(id_.strip().lower())]
     if len(meant) != 1 or len(id_.strip()) < 4:
         count = len(meant) if len(id_.strip()) >= 4 else 0

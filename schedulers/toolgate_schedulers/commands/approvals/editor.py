@@ -17,7 +17,7 @@ from toolgate_bus.state.shared import connect_shared_state
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 from toolgate_schedulers.commands.approvals.answer import DecisionLookup, Fact
-from toolgate_schedulers.shipped.approval.queue import Desk
+from toolgate_schedulers.shipped.approval.queue import ApprovalQueue
 
 SEARCH_S: Final = 3.0
 
@@ -25,7 +25,7 @@ SEARCH_S: Final = 3.0
 class DeskSession(NamedTuple):
     """Desk of one namespace, for the time that a command runs."""
 
-    desk: Desk
+    desk: ApprovalQueue
     commands: RedisCommands
     namespace: str
 
@@ -38,7 +38,7 @@ async def open_approvals(settings: BusSettings) -> AsyncIterator[DeskSession]:
     shared = connect_shared_state(url, commands, settings.namespace)
     try:
         alive = FactsReader(commands, settings.namespace).alive
-        yield DeskSession(Desk(shared.store, shared.notices, alive), commands, settings.namespace)
+        yield DeskSession(ApprovalQueue(shared.store, shared.notices, alive), commands, settings.namespace)
     finally:
         await shared.aclose()
         await commands.aclose()

@@ -1,4 +1,4 @@
-"""Route the console's requests and answer them, with data from `Knowledge`."""
+"""Route the console's requests and answer them, with data from `ConsoleState`."""
 
 import json
 import time
@@ -20,11 +20,17 @@ from toolgate_bus.protocol.json_values import UnreadableJson, read_json
 
 from toolgate_schedulers.commands.approvals.answer import Person
 from toolgate_schedulers.commands.console.access import Access, Session
-from toolgate_schedulers.commands.console.doorway import Doorway, body_of, cookies, session_of, sign_in_page
+from toolgate_schedulers.commands.console.console_state import ConsoleState, StopRequest
 from toolgate_schedulers.commands.console.filters import filter_from
 from toolgate_schedulers.commands.console.inbox import AnswerRequest, CorrectionProblem
-from toolgate_schedulers.commands.console.knowledge import Knowledge, StopRequest
 from toolgate_schedulers.commands.console.queues import DropRequest, LimitRequest, MoveRequest
+from toolgate_schedulers.commands.console.security_middleware import (
+    SecurityMiddleware,
+    body_of,
+    cookies,
+    session_of,
+    sign_in_page,
+)
 
 WINDOWS: Final = {"15m": 900, "1h": 3600}
 POINTS: Final = 60
@@ -33,7 +39,7 @@ _CHANGES: Final = (("move", MoveRequest), ("drop", DropRequest), ("limit", Limit
 WRONG: Final = "That is not the token. The console prints it when it starts."
 
 
-def make_app(access: Access, known: Knowledge, host: str, *, tls: bool = False) -> ASGIApp:
+def make_app(access: Access, known: ConsoleState, host: str, *, tls: bool = False) -> ASGIApp:
     """Make the application; `host` names this machine in the answers that people give here."""
     console = _Console(access, known, host, tls)
     routes = [
@@ -58,14 +64,14 @@ def make_app(access: Access, known: Knowledge, host: str, *, tls: bool = False) 
         Route("/api/approvals", console.approvals),
         Route("/api/approvals/{id}/answer", console.answer, methods=["POST"]),
     ]
-    door = Middleware(Doorway, access=access)
+    door = Middleware(SecurityMiddleware, access=access)
     return Starlette(routes=routes, middleware=[door], exception_handlers={ToolgateError: _handle_error})
 
 
 class _Console:
     """Handlers of the console's requests."""
 
-    def __init__(self, access: Access, known: Knowledge, host: str, tls: bool) -> None:
+    def __init__(self, access: Access, known: ConsoleState, host: str, tls: bool) -> None:
         self._access, self._known, self._host, self._tls = access, known, host, tls
         self.static = StaticFiles(packages=[(__package__, "static")])
 

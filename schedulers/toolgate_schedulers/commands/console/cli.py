@@ -28,7 +28,7 @@ from toolgate_bus.server.settings import BusSettings
 
 from toolgate_schedulers.commands.console.access import Access, check_name
 from toolgate_schedulers.commands.console.app import make_app
-from toolgate_schedulers.commands.console.knowledge import open_state
+from toolgate_schedulers.commands.console.console_state import open_state
 from toolgate_schedulers.commands.console.server import Tls, check_tls, serve
 
 PORT: Final = 8765

@@ -30,7 +30,7 @@ from toolgate_schedulers.commands.approvals.answer import (
     resolve_outcome,
 )
 from toolgate_schedulers.commands.approvals.view import as_fields, one_line, short
-from toolgate_schedulers.shipped.approval.queue import Desk, WaitingCall
+from toolgate_schedulers.shipped.approval.queue import ApprovalQueue, WaitingCall
 from toolgate_schedulers.shipped.approval.records import Approval
 
 LOOK_S: Final = 2.0
@@ -83,7 +83,7 @@ class CorrectionProblem(ToolgateError):  # noqa: N818 - nothing failed: the pers
 class ApprovalInbox:
     """Calls of one namespace that wait for a person."""
 
-    def __init__(self, desk: Desk, decided: DecisionLookup, known: ArgumentsLookup) -> None:
+    def __init__(self, desk: ApprovalQueue, decided: DecisionLookup, known: ArgumentsLookup) -> None:
         self._desk, self._decided, self._known = desk, decided, known
         self._waiting: dict[str, WaitingCall] = {}
         self._looked = self._told = self._heard = -math.inf

@@ -25,11 +25,11 @@ from toolgate_bus.telemetry.printable import shorten
 from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.roster.roster import Roster
-from toolgate_bus.transport.redis.storage.agents import Fleet
+from toolgate_bus.transport.redis.storage.agent_directory import AgentDirectory
 from toolgate_bus.transport.redis.storage.store import RedisStore
 
 from toolgate_schedulers.commands.console.rule_doubts import DoubtReader
-from toolgate_schedulers.commands.scheduler_configs import ConfigDesk, Status, diff_texts, history_rows
+from toolgate_schedulers.commands.scheduler_configs import ConfigCommands, Status, diff_texts, history_rows
 
 MAX_SCHEDULERS: Final = 50
 MAX_REPLICAS: Final = 50
@@ -57,7 +57,7 @@ class RevisionReader:
         self._notices = RedisNotices(commands, commands, namespace)
         self._after, self._changes = FIRST, deque[dict[str, Any]](maxlen=MAX_CHANGES)
         self._comparing = asyncio.Lock()
-        self._doubts = DoubtReader(Fleet(commands, namespace))
+        self._doubts = DoubtReader(AgentDirectory(commands, namespace))
 
     async def read(self) -> dict[str, Any]:
         """Return the data of the page; raise TransportError."""
@@ -78,7 +78,7 @@ class RevisionReader:
             raise ConfigError("scheduler: is no valid name of a scheduler")
         if max(len(one), len(other)) > WORD:
             raise ConfigError(f"from, to: must be at most {WORD} characters")
-        desk = ConfigDesk(self._commands, self._namespace, name, None)
+        desk = ConfigCommands(self._commands, self._namespace, name, None)
         async with self._comparing:
             lines = await diff_texts(desk, one, other, MAX_DIFF)
         return [shorten(line, MAX_LINE) for line in lines[:MAX_DIFF]]

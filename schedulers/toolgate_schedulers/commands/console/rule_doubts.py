@@ -15,7 +15,7 @@ from toolgate_bus.protocol.tool_sets import LivingTools
 from toolgate_bus.state.config_record import ConfigRecord
 from toolgate_bus.state.config_store import ConfigStore
 from toolgate_bus.telemetry.printable import shorten
-from toolgate_bus.transport.redis.storage.agents import Fleet
+from toolgate_bus.transport.redis.storage.agent_directory import AgentDirectory
 
 from toolgate_schedulers.commands.rule_check import compare
 from toolgate_schedulers.shipped.rule_listing import CONFIGS
@@ -30,7 +30,7 @@ WORDS: Final = 300
 class DoubtReader:
     """Reader of the doubts about active configurations; one task reads at a time."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: AgentDirectory) -> None:
         self._fleet = fleet
         self._living = LivingTools()
         self._found: dict[str, Mapping[str, Any]] = {}

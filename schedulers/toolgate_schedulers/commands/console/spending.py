@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from toolgate_bus.ledger.money.journal import Entry, JournalPlace, read_journal
+from toolgate_bus.ledger.money.journal import Entry, JournalCursor, read_journal
 from toolgate_bus.telemetry.printable import shorten
 from toolgate_bus.transport.ports import Commands
 
@@ -111,7 +111,7 @@ class SpendReader:
 
     def __init__(self, commands: Commands, namespace: str, book: str) -> None:
         self._commands, self._namespace, self._book = commands, namespace, book
-        self._place: JournalPlace | None = None
+        self._place: JournalCursor | None = None
         self.spend = LlmSpend()
 
     async def read(self) -> bool:

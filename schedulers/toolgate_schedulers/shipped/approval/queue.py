@@ -64,7 +64,7 @@ class WaitingCall(NamedTuple):
     """True if that orchestrator's heartbeat has stopped, so that nobody waits for the answer."""
 
 
-class News(NamedTuple):
+class ApprovalEvent(NamedTuple):
     """Notice that something happened at the desk."""
 
     kind: str
@@ -73,7 +73,7 @@ class News(NamedTuple):
     approval: str
 
 
-class Desk:
+class ApprovalQueue:
     """Approvals of one namespace."""
 
     def __init__(
@@ -270,7 +270,7 @@ def approval_of(scheduler: str, held: HeldQuestion) -> Approval:
     return Approval(id=id_, scheduler=scheduler, digest=call_digest, question=held.question)
 
 
-def news(notice: Notice) -> News | None:
+def news(notice: Notice) -> ApprovalEvent | None:
     """Decode a notice; None if it has another form."""
     try:
         said = packing.unpack(notice.body, 1024)
@@ -278,7 +278,7 @@ def news(notice: Notice) -> News | None:
         return None
     if not (isinstance(said, list) and len(said) == 3 and all(isinstance(word, str) for word in said)):
         return None
-    return News(*said)
+    return ApprovalEvent(*said)
 
 
 async def _never(_asked: ReplyTo, _verdict: Verdict | Failure) -> None:

@@ -35,7 +35,14 @@ from toolgate_schedulers.shipped.approval.messages import (
     person,
     verdict_of,
 )
-from toolgate_schedulers.shipped.approval.queue import LEASE_S, ApprovalStatus, Desk, News, approval_of, news
+from toolgate_schedulers.shipped.approval.queue import (
+    LEASE_S,
+    ApprovalEvent,
+    ApprovalQueue,
+    ApprovalStatus,
+    approval_of,
+    news,
+)
 from toolgate_schedulers.shipped.approval.records import (
     Approval,
     StandingApproval,
@@ -171,7 +178,7 @@ class ApprovalScheduler:
         """Keep calls and answers in the context's store; `start` calls this."""
         self._context = context
         durability = self.config.durability.value if self.config.durability is not None else None
-        self._desk = Desk(context.shared.store, context.shared.notices, durability=durability)
+        self._desk = ApprovalQueue(context.shared.store, context.shared.notices, durability=durability)
 
     async def _listen(self) -> None:
         after = "0-0"
@@ -204,7 +211,7 @@ class ApprovalScheduler:
             if need is not None:
                 await self._desk.ask(self._make_approval(need, held[id_]))
 
-    def _note(self, said: News) -> None:
+    def _note(self, said: ApprovalEvent) -> None:
         """Schedule a look at the approval that a notice names."""
         if said.kind == "answered":
             self._due[said.approval] = 0.0

@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Final
 
 from pydantic import BaseModel
 from toolgate_bus.errors import TooFewReplicas, TransportError
-from toolgate_bus.ledger.money.ledger import Offer, Otherwise
+from toolgate_bus.ledger.money.ledger import FallbackAccounts, Offer
 from toolgate_bus.ledger.money.limits import BudgetDescription, Limits, Overrides, describe, is_described
 from toolgate_bus.ledger.money.reprieve import Reprieve
 from toolgate_bus.ledger.money.settlement import SettlementWorker
@@ -309,7 +309,7 @@ class CostAware:
         """
         return self.config.charge_llm if self.config.llm is None else not fact.get("decision_id")
 
-    def otherwise(self, fact: Mapping[str, Any]) -> Otherwise | None:
+    def otherwise(self, fact: Mapping[str, Any]) -> FallbackAccounts | None:
         """Return the charge for a call without a reservation.
 
         The server lost the reservation, or the call ran without this scheduler. The fleet's accounts pay for
@@ -317,12 +317,12 @@ class CostAware:
         """
         if fact.get("event") == "usage":  # the fact names the caller, and slices need no budget
             accounts = accounts_of(self.config, payer_of(fact), self.overrides, self._clock())
-            charged = Otherwise(cost_of_usage(self.config.llm, fact) or 0, tuple(accounts))
+            charged = FallbackAccounts(cost_of_usage(self.config.llm, fact) or 0, tuple(accounts))
             return charged if accounts or self.config.budgets else None
         if not self.config.budgets:
             return None
         accounts = accounts_of(self.config, Payer(), self.overrides, self._clock(), only="fleet")
-        return Otherwise(self._price_of(str(fact.get("tool"))), tuple(accounts))
+        return FallbackAccounts(self._price_of(str(fact.get("tool"))), tuple(accounts))
 
     def cost_of(self, fact: Mapping[str, Any]) -> int | None:
         """Return the cost of a request to an LLM from its fact; None if it is not known."""

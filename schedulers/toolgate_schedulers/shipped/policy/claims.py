@@ -35,7 +35,7 @@ class _RowPlace:
     renewed: float
 
 
-class PlaceKeeper:
+class QueuePositions:
     """Places of one replica's calls. `rules` are all rules on order, of which those with `at_most` count."""
 
     def __init__(

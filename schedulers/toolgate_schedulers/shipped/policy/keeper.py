@@ -19,7 +19,7 @@ from toolgate_bus.transport.ports import rest_after_search
 from toolgate_bus.transport.redis.tasks import keep
 
 from toolgate_schedulers.author.scheduler import SchedulerContext, asking
-from toolgate_schedulers.shipped.policy.claims import PlaceKeeper
+from toolgate_schedulers.shipped.policy.claims import QueuePositions
 from toolgate_schedulers.shipped.policy.needs import MAX_WINDOW_S
 from toolgate_schedulers.shipped.policy.order import CallHistory, Scope
 from toolgate_schedulers.shipped.policy.peers import PeerNotes
@@ -84,7 +84,7 @@ class OrderKeeper:
         rule: Rule,
         longest_wait_s: float,
         notes: PeerNotes,
-        places: PlaceKeeper,
+        places: QueuePositions,
     ) -> None:
         self._context, self._facts = context, context.shared.facts
         self._history, self._rule, self._longest, self._notes = history, rule, longest_wait_s, notes

@@ -30,7 +30,7 @@ from toolgate_bus.ruling.conditions.matching import Unknown, as_each_agent, chec
 from toolgate_bus.ruling.merge import ORDER
 
 from toolgate_schedulers.author.scheduler import SchedulerContext
-from toolgate_schedulers.shipped.policy.claims import PlaceKeeper
+from toolgate_schedulers.shipped.policy.claims import QueuePositions
 from toolgate_schedulers.shipped.policy.keeper import OrderKeeper
 from toolgate_schedulers.shipped.policy.needs import OrderMatcher, find_circle
 from toolgate_schedulers.shipped.policy.order import new_history
@@ -286,7 +286,7 @@ class Policy:
         history = new_history(ordered)
         longest = max(rule.wait_s or 0.0 for rule in ordered)
         notes = PeerNotes(context.store, context.name, ordered)
-        places = PlaceKeeper(context.shared.claims, context.name, ordered, history)
+        places = QueuePositions(context.shared.claims, context.name, ordered, history)
         self._keeper = OrderKeeper(context, history, self._rule, longest, notes, places)
         await self._keeper.start()
 

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.protocol.llm import LLM_REQUEST, complete_arguments
-from toolgate_bus.ruling.conditions.arguments import Arguments, Literally, Name, map_arguments
+from toolgate_bus.ruling.conditions.arguments import Arguments, LiteralArgument, Name, map_arguments
 from toolgate_bus.ruling.conditions.conditions import same
 
 from toolgate_schedulers.shipped.router.health import agent_key
@@ -64,7 +64,7 @@ class Target(StrictModel):
         """Name in reasons."""
         if self.to == LLM_REQUEST:
             told = [(self.arguments or {}).get(name) for name in ("provider", "model")]
-            return "/".join(str(one.value) for one in told if isinstance(one, Literally)) or self.to
+            return "/".join(str(one.value) for one in told if isinstance(one, LiteralArgument)) or self.to
         return self.agent or self.to
 
     def arguments_for(self, call: ToolSelecting) -> dict[str, Any] | None:

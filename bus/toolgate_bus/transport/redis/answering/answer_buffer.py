@@ -51,7 +51,7 @@ class Verdicts:
 
     __slots__ = ("batch", "buffer", "items", "packed", "refused_at")
 
-    def __init__(self, buffer: "AnswersOut", packed: bytes, items: int, batch: _Batch) -> None:
+    def __init__(self, buffer: "AnswerBuffer", packed: bytes, items: int, batch: _Batch) -> None:
         self.buffer, self.packed, self.items, self.batch = buffer, packed, items, batch
         self.refused_at: float | None = None
         """Time at which the server first did not take the frame (`time.monotonic`)."""
@@ -62,11 +62,11 @@ class Acknowledgement:
 
     __slots__ = ("buffer", "entries")
 
-    def __init__(self, buffer: "AnswersOut", entries: list[str]) -> None:
+    def __init__(self, buffer: "AnswerBuffer", entries: list[str]) -> None:
         self.buffer, self.entries = buffer, entries
 
 
-class AnswersOut:
+class AnswerBuffer:
     """Answers of one scheduler; `write` belongs to its process, which has the connections."""
 
     def __init__(

@@ -21,14 +21,14 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.heartbeats import encode_leave, encode_member
 from toolgate_bus.transport.ports import Arg, Delivery, Member, SchedulerBus, SchedulerListener, override
-from toolgate_bus.transport.redis.answering.answer_buffer import IDLE_VERDICTS_MS, AnswersOut
+from toolgate_bus.transport.redis.answering.answer_buffer import IDLE_VERDICTS_MS, AnswerBuffer
 from toolgate_bus.transport.redis.answering.consumer_group import ConsumerGroup
 from toolgate_bus.transport.redis.answering.scheduler_host import OPEN_S, SchedulerHost
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.client.refusals import refusal
 
 if TYPE_CHECKING:
-    from toolgate_bus.transport.redis.answering.lane import Lane
+    from toolgate_bus.transport.redis.answering.shard_connection import ShardConnection
 
 NOTICE_PAUSE: Final = 0.01
 MAX_SENDERS: Final = 1024
@@ -38,11 +38,11 @@ _EVENTS: Final = {b"tool:selecting": "tool:selecting", b"tool:withdrawn": "tool:
 _log = get_logger("toolgate.bus")
 
 
-class Seat:
+class InboxReader:
     """One scheduler's inbox and answers in one shard; the server's clock tells ages."""
 
-    lane: "Lane"
-    out: AnswersOut
+    lane: "ShardConnection"
+    out: AnswerBuffer
     group: ConsumerGroup
     _listener: SchedulerListener
 
@@ -64,13 +64,15 @@ class Seat:
         """Suffix that tells this shard's entry ids from those of others; empty in the first."""
         self._has_activity = True
 
-    def sit_down(self, lane: "Lane", scheduler: str, replica: str, listener: SchedulerListener) -> None:
+    def attach(
+        self, lane: "ShardConnection", scheduler: str, replica: str, listener: SchedulerListener
+    ) -> None:
         """Take the place of this replica in a lane; nothing is read before the seat is added there."""
         host, self.lane, self._listener = lane.host, lane, listener
         self.name, self.inbox = scheduler, lane.keys.inbox(scheduler)
         self._mark = f"@{lane.shard:x}" if lane.shard else ""
         group, beats = host.group_of(scheduler), host.keys.member(f"s:{scheduler}:")
-        self.out = AnswersOut(lane.keys, scheduler, group, lane.write, self.held.difference_update)
+        self.out = AnswerBuffer(lane.keys, scheduler, group, lane.write, self.held.difference_update)
         self.group = ConsumerGroup(lane.commands, self.inbox, group, replica, beats)
 
     @property
@@ -171,7 +173,7 @@ class Seat:
         return [*commands, *(("PEXPIRE", stream, IDLE_VERDICTS_MS) for stream in streams)]
 
 
-class RedisSchedulerBus(Seat, SchedulerBus):
+class RedisSchedulerBus(InboxReader, SchedulerBus):
     """`SchedulerBus` on a Redis or Valkey server."""
 
     def __init__(
@@ -188,7 +190,7 @@ class RedisSchedulerBus(Seat, SchedulerBus):
         self._host = host or SchedulerHost(url, namespace, commands)
         self._host.add(self)
         self.roster_name = ""
-        self._others: dict[int, Seat] = {}
+        self._others: dict[int, InboxReader] = {}
         """Its seats beside the first, by shard; replaced as a whole, as another thread reads it."""
         self._started = self._left = False
         self._totals: Callable[[], tuple[int, int]] = lambda: (0, 0)
@@ -214,7 +216,7 @@ class RedisSchedulerBus(Seat, SchedulerBus):
         host = self._host
         self._member = replace(member, started=await host.roster.next_start())
         self.roster_name = f"s:{member.name}:{member.replica}"
-        self.sit_down(host.first, member.name, member.replica, self._listener)
+        self.attach(host.first, member.name, member.replica, self._listener)
         await self.make_group()
         self._started = True
         try:
@@ -267,17 +269,17 @@ class RedisSchedulerBus(Seat, SchedulerBus):
                 await self.leave()
             self._started = False
             await self._host.drain(self)
-            for seat in self.all_seats:
+            for reader in self.all_seats:
                 with contextlib.suppress(TransportError):
-                    await seat.group.leave()
+                    await reader.group.leave()
         await self._host.release(self)
 
     @override
     def want(self, entries: int) -> None:
         self.want_entries(entries)
         if self._others:
-            for seat in self._others.values():
-                seat.want_entries(entries)
+            for reader in self._others.values():
+                reader.want_entries(entries)
 
     @override
     def answer(self, orchestrator: str, item: bytes) -> None:
@@ -298,8 +300,8 @@ class RedisSchedulerBus(Seat, SchedulerBus):
     def acknowledge(self, entry: str) -> None:
         """Acknowledge one entry, once the server has taken the answers queued before it."""
         if self._others:
-            seat, entry = self._find_seat(entry)
-            seat.acknowledge_entry(entry)
+            reader, entry = self._find_seat(entry)
+            reader.acknowledge_entry(entry)
         else:
             self.acknowledge_entry(entry)
 
@@ -307,8 +309,8 @@ class RedisSchedulerBus(Seat, SchedulerBus):
     def hold(self, entries: Sequence[str]) -> None:
         if self._others:
             for one in entries:
-                seat, entry = self._find_seat(one)
-                seat.held.add(entry)
+                reader, entry = self._find_seat(one)
+                reader.held.add(entry)
         else:
             self.held.update(entries)
 
@@ -319,43 +321,43 @@ class RedisSchedulerBus(Seat, SchedulerBus):
     # ------------------------------------------------------------------ its seats
 
     @property
-    def all_seats(self) -> tuple[Seat, ...]:
+    def all_seats(self) -> tuple[InboxReader, ...]:
         """Seats, one in each shard that is read."""
         return (self, *self._others.values())
 
-    def _find_seat(self, entry: str) -> tuple[Seat, str]:
+    def _find_seat(self, entry: str) -> tuple[InboxReader, str]:
         """Return the seat that was given an entry, and the entry's id there."""
         id_, _, shard = entry.partition("@")
         return (self._others.get(int(shard, 16), self), id_) if shard else (self, id_)
 
-    async def take_seat(self, lane: "Lane") -> None:
+    async def take_seat(self, lane: "ShardConnection") -> None:
         """Read the inbox in that shard as well; if there is no group yet, the lane goes on trying."""
         if lane.shard in self._others:
             return
-        seat = Seat()
-        seat.sit_down(lane, self.name, self._member.replica, self._listener)
-        seat.room = self.room
+        reader = InboxReader()
+        reader.attach(lane, self.name, self._member.replica, self._listener)
+        reader.room = self.room
         with contextlib.suppress(ToolgateError), anyio.move_on_after(OPEN_S):
-            await seat.make_group()
-        if not seat.is_made:
+            await reader.make_group()
+        if not reader.is_made:
             _log.warning("a shard cannot be read yet", scheduler=self.name, shard=lane.shard)
             lane.heal.set()
-        lane.add(seat)
-        self._others = {**self._others, lane.shard: seat}
+        lane.add(reader)
+        self._others = {**self._others, lane.shard: reader}
 
-    async def leave_seat(self, lane: "Lane") -> None:
+    async def leave_seat(self, lane: "ShardConnection") -> None:
         """Stop reading the inbox in that shard."""
-        seat = self._others[lane.shard]
+        reader = self._others[lane.shard]
         self._others = {shard: one for shard, one in self._others.items() if shard != lane.shard}
         with contextlib.suppress(TransportError):
-            await seat.group.leave()
-        lane.remove(seat)
+            await reader.group.leave()
+        lane.remove(reader)
 
     def leave_lanes(self) -> None:
         """Stop reading in every lane: the replica has ended."""
-        for seat in self.all_seats:
-            if seat.name:
-                seat.lane.remove(seat)
+        for reader in self.all_seats:
+            if reader.name:
+                reader.lane.remove(reader)
 
     # ------------------------------------------------------------------ what it says of itself
 
@@ -363,8 +365,10 @@ class RedisSchedulerBus(Seat, SchedulerBus):
         """Return a heartbeat; None while nobody can ask. The heart's thread calls it, so it only reads."""
         read: tuple[int, ...] = (0,) if self.lane.is_connected else ()
         if others := self._others:
-            closing, seats = self._host.closing, {0: self, **others}
-            read = tuple(shard for shard, seat in seats.items() if seat.is_read and shard not in closing)
+            closing, readers = self._host.closing, {0: self, **others}
+            read = tuple(
+                shard for shard, reader in readers.items() if reader.is_read and shard not in closing
+            )
         if not read:
             return None
         answered, late = self._totals()

@@ -15,10 +15,10 @@ from toolgate_bus.errors import BusDown
 from toolgate_bus.protocol.keys import SHARED_GROUP, Keys
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
-from toolgate_bus.transport.redis.answering.lane import Lane
+from toolgate_bus.transport.redis.answering.shard_connection import ShardConnection
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.clock import ServerClock
-from toolgate_bus.transport.redis.roster.heartbeat import Heart
+from toolgate_bus.transport.redis.roster.heartbeat_sender import HeartbeatSender
 from toolgate_bus.transport.redis.roster.roster import Roster
 from toolgate_bus.transport.redis.roster.roster_sets import OLD
 from toolgate_bus.transport.redis.roster.shards import ShardWatch
@@ -47,13 +47,13 @@ class SchedulerHost:
         self.roster = Roster(self.commands, namespace, ("orchestrators", OLD))
         self.clock = ServerClock()
         self.shards = ShardWatch(self.keys)
-        self.heart = Heart(url, namespace, self.clock, self.shards, self._on_shards)
+        self.heart = HeartbeatSender(url, namespace, self.clock, self.shards, self._on_shards)
         self.on_batch: Callable[[], None] | None = None
         """Callback before entries that were read together are handed on."""
-        self.seats: list[RedisSchedulerBus] = []
+        self.readers: list[RedisSchedulerBus] = []
         """Schedulers that have started here, or will."""
-        self.first = Lane(self, 0)
-        self.others: dict[int, Lane] = {}
+        self.first = ShardConnection(self, 0)
+        self.others: dict[int, ShardConnection] = {}
         """Lanes beside the first, by shard; replaced as a whole, as another thread reads it."""
         self.closing: Set[int] = frozenset()
         """Shards that are read a moment longer, though no orchestrator should draw them."""
@@ -66,7 +66,7 @@ class SchedulerHost:
     # ------------------------------------------------------------------ who is here
 
     @property
-    def lanes(self) -> tuple[Lane, ...]:
+    def lanes(self) -> tuple[ShardConnection, ...]:
         """Lanes, one for each shard that is read."""
         return (self.first, *self.others.values())
 
@@ -81,11 +81,11 @@ class SchedulerHost:
 
     def add(self, bus: "RedisSchedulerBus") -> None:
         """Add a scheduler; call it before the first of them starts."""
-        self.seats.append(bus)
+        self.readers.append(bus)
 
     def group_of(self, scheduler: str) -> str:
         """Return the consumer group for the inboxes: one command can read several only as one group."""
-        return SHARED_GROUP if len(self.seats) > 1 else scheduler
+        return SHARED_GROUP if len(self.readers) > 1 else scheduler
 
     async def join(self, bus: "RedisSchedulerBus") -> None:
         """Read its inboxes and send its heartbeats.
@@ -115,13 +115,13 @@ class SchedulerHost:
 
     async def release(self, bus: "RedisSchedulerBus") -> None:
         """Remove a scheduler; with the last one all connections end."""
-        if bus not in self.seats:
+        if bus not in self.readers:
             return
         bus.leave_lanes()
         if bus in self._joined:
             self._joined.remove(bus)
-        self.seats.remove(bus)
-        if self.seats:
+        self.readers.remove(bus)
+        if self.readers:
             return
         task, self._task = self._task, None
         if task is not None:
@@ -149,7 +149,7 @@ class SchedulerHost:
 
     async def _open(self, shards: Set[int]) -> None:
         """Read these shards as well. Returns when they are read, or after `OPEN_S`."""
-        opened = [Lane(self, shard) for shard in sorted(shards)]
+        opened = [ShardConnection(self, shard) for shard in sorted(shards)]
         for lane in opened:
             for bus in self._joined:
                 await bus.take_seat(lane)
@@ -167,7 +167,7 @@ class SchedulerHost:
         await anyio.sleep(LEAVE_S)
         for shard in sorted(shards - self._wanted):  # an orchestrator may have come meanwhile
             lane = self.others[shard]
-            if any(seat.held for seat in lane.joined.values()):
+            if any(reader.held for reader in lane.joined.values()):
                 continue  # the next change of shards looks at it again
             for bus in self._joined:
                 await bus.leave_seat(lane)
@@ -180,7 +180,7 @@ class SchedulerHost:
 
     async def drain(self, bus: "RedisSchedulerBus") -> None:
         """Wait until the server took this scheduler's answers, and acknowledge their entries."""
-        await asyncio.gather(*(seat.lane.drain(seat) for seat in bus.all_seats))
+        await asyncio.gather(*(reader.lane.drain(reader) for reader in bus.all_seats))
 
     async def _run(self) -> None:
         try:

@@ -19,8 +19,8 @@ from toolgate_bus.transport.redis.roster.roster import BEAT_SECONDS
 from toolgate_bus.transport.redis.tasks import Backoff
 
 if TYPE_CHECKING:
-    from toolgate_bus.transport.redis.answering.lane import Lane
-    from toolgate_bus.transport.redis.answering.scheduler import Seat
+    from toolgate_bus.transport.redis.answering.scheduler import InboxReader
+    from toolgate_bus.transport.redis.answering.shard_connection import ShardConnection
 
 QUIET_TIDY_S: Final = 5.0
 """Seconds between two looks at an inbox from which nothing comes."""
@@ -28,7 +28,7 @@ RETENTION_MS: Final = 10_000
 _log = get_logger("toolgate.bus")
 
 
-async def keep_tidy(lane: "Lane") -> None:
+async def keep_tidy(lane: "ShardConnection") -> None:
     """Trim inboxes and the streams written to, and set their expiry, until cancelled."""
     tidied = float("-inf")  # when all inboxes were looked at
     while True:
@@ -38,44 +38,44 @@ async def keep_tidy(lane: "Lane") -> None:
             continue
         now = time.monotonic()
         everyone = now - tidied >= QUIET_TIDY_S
-        seats = [seat for seat in lane.joined.values() if seat.take_activity() or everyone]
+        readers = [reader for reader in lane.joined.values() if reader.take_activity() or everyone]
         if everyone:
             tidied = now
             lane.ask_time()
         with contextlib.suppress(ToolgateError):
-            await _tidy(lane, seats)
-            for seat in list(lane.joined.values()):
-                await seat.group.keep(now)
+            await _tidy(lane, readers)
+            for reader in list(lane.joined.values()):
+                await reader.group.keep(now)
 
 
-async def _tidy(lane: "Lane", seats: "Sequence[Seat]") -> None:
-    if not seats:
+async def _tidy(lane: "ShardConnection", readers: "Sequence[InboxReader]") -> None:
+    if not readers:
         return
     oldest = lane.clock.entry_before(time.monotonic(), RETENTION_MS)
-    commands: list[Sequence[Arg]] = [command for seat in seats for command in seat.group.look()]
-    for seat in seats:
-        commands += seat.tidy_commands(oldest)
+    commands: list[Sequence[Arg]] = [command for reader in readers for command in reader.group.look()]
+    for reader in readers:
+        commands += reader.tidy_commands(oldest)
     replies = await lane.commands.pipeline(commands)
     if oldest is not None:
-        for number, seat in enumerate(seats):
-            await seat.group.trim(oldest, replies[2 * number], replies[2 * number + 1])
+        for number, reader in enumerate(readers):
+            await reader.group.trim(oldest, replies[2 * number], replies[2 * number + 1])
 
 
-async def keep_healing(lane: "Lane") -> None:
+async def keep_healing(lane: "ShardConnection") -> None:
     """Create groups and streams again whenever the lane asks for it, until cancelled."""
     backoff = Backoff()
     while True:
         await lane.heal.wait()
         lane.heal.clear()
-        for seat in list(lane.joined.values()):
+        for reader in list(lane.joined.values()):
             try:
-                await seat.make_group()
+                await reader.make_group()
             except ToolgateError as error:
                 backoff.note(_log, "the inbox cannot be read", error)
-                seat.is_paused = True
+                reader.is_paused = True
                 lane.heal.set()
             else:
-                seat.is_paused = False
+                reader.is_paused = False
         lane.host.heart.name_again()
         if not lane.heal.is_set():
             metrics.count(metrics.RECREATED, "group")
@@ -84,28 +84,28 @@ async def keep_healing(lane: "Lane") -> None:
         await backoff.wait()
 
 
-async def keep_renewing(lane: "Lane") -> None:
+async def keep_renewing(lane: "ShardConnection") -> None:
     """Mark what is being decided here, and take over what dead replicas were deciding, until cancelled."""
     while True:
         await anyio.sleep(RENEW_SECONDS)
         if not lane.is_connected:
             continue
-        for seat in lane.joined.values():
-            seat.out.write_acks()
+        for reader in lane.joined.values():
+            reader.out.write_acks()
         with contextlib.suppress(ToolgateError):
             await _renew(lane)
 
 
-async def _renew(lane: "Lane") -> None:
-    seats = list(lane.joined.values())
-    renewals = [command for seat in seats for command in seat.group.renew(seat.held)]
+async def _renew(lane: "ShardConnection") -> None:
+    readers = list(lane.joined.values())
+    renewals = [command for reader in readers for command in reader.group.renew(reader.held)]
     now = time.monotonic()
-    looking = [seat for seat in seats if seat.room > 0 and seat.group.is_due(now)]
-    looks = [seat.group.look_for_dead(now) for seat in looking]
+    looking = [reader for reader in readers if reader.room > 0 and reader.group.is_due(now)]
+    looks = [reader.group.look_for_dead(now) for reader in looking]
     if not renewals and not looks:
         return
     replies = await lane.commands.pipeline([*renewals, *looks])
-    for seat, reply in zip(looking, replies[len(renewals) :], strict=True):
-        for entry, times in await seat.group.take_over(reply, seat.held, seat.room, now):
-            metrics.count(metrics.CLAIMED, seat.name)
-            seat.deliver([entry], times)
+    for reader, reply in zip(looking, replies[len(renewals) :], strict=True):
+        for entry, times in await reader.group.take_over(reply, reader.held, reader.room, now):
+            metrics.count(metrics.CLAIMED, reader.name)
+            reader.deliver([entry], times)

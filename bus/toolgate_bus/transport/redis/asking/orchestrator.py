@@ -36,7 +36,7 @@ from toolgate_bus.transport.redis.asking.hold_watch import HoldWatch
 from toolgate_bus.transport.redis.asking.operator_orders import OperatorOrders
 from toolgate_bus.transport.redis.asking.orchestrator_heart import IDLE_INBOX_MS, OrchestratorHeart
 from toolgate_bus.transport.redis.asking.pause_watch import PauseWatch
-from toolgate_bus.transport.redis.asking.publisher import Outbox
+from toolgate_bus.transport.redis.asking.publisher import Publisher
 from toolgate_bus.transport.redis.asking.read_set import ReadSet
 from toolgate_bus.transport.redis.asking.verdicts import VerdictReader
 from toolgate_bus.transport.redis.client.connection import RedisCommands, watch_links
@@ -76,7 +76,7 @@ class RedisOrchestratorBus(OrchestratorBus):
         self._store = RedisStore(self._commands, namespace)
         self._reader = VerdictReader(url, self._keys, self.orchestrator, self._commands)
         self._spill = FactSpill(url, namespace)
-        self._outbox = Outbox(self._keys, self.orchestrator, self._spill.keep)
+        self._outbox = Publisher(self._keys, self.orchestrator, self._spill.keep)
         self._schedulers = ReadSet()
         self._keys_of: dict[str, bytes] = {}
         self._agents = AgentReport(

@@ -14,7 +14,7 @@ from toolgate_bus.protocol.keys import Keys, shard_of
 from toolgate_bus.transport.ports import Arg
 from toolgate_bus.transport.redis.asking.agent_report import AgentReport
 from toolgate_bus.transport.redis.asking.fact_buffer import FACTS_RETENTION_MS, keep_commands
-from toolgate_bus.transport.redis.asking.publisher import Outbox
+from toolgate_bus.transport.redis.asking.publisher import Publisher
 from toolgate_bus.transport.redis.asking.verdicts import VerdictReader
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.client.refusals import refusal_of
@@ -43,7 +43,7 @@ class OrchestratorHeart:
         orchestrator: str,
         roster: Roster,
         reader: VerdictReader,
-        outbox: Outbox,
+        outbox: Publisher,
         agents: AgentReport,
         required: Set[str],
     ) -> None:

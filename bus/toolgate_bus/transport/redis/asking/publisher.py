@@ -68,7 +68,7 @@ class _Facts(NamedTuple):
 DRAIN: Final = object()
 
 
-class Outbox:
+class Publisher:
     """The queue of an orchestrator's writes; `RedisOrchestratorBus` owns it and makes its connections."""
 
     def __init__(self, keys: Keys, orchestrator: str, keep: Callable[[str, Sequence[bytes]], bool]) -> None:

@@ -33,7 +33,7 @@ FIRST_BYTE: Final = {
 _GOT: Final = re.compile(r'got "(\\x[0-9a-f]{2}|.)" as reply')
 
 
-class Trouble(NamedTuple):
+class ServerProblem(NamedTuple):
     """A fault of a server, and what to do about it."""
 
     name: str
@@ -42,28 +42,30 @@ class Trouble(NamedTuple):
     change: str
 
 
-def diagnose(url: str, said: str, *, refused: bool = False) -> Trouble:
+def diagnose(url: str, said: str, *, refused: bool = False) -> ServerProblem:
     """Return the fault behind the client's words. `refused`: the server refuses the credentials."""
     said = said.rstrip(".")
     words, scheme = said.casefold(), urlsplit(url).scheme
     if "one node of a redis cluster" in words:
-        return Trouble("cluster-node", f"cannot be used alone: {said}", CLUSTER)
+        return ServerProblem("cluster-node", f"cannot be used alone: {said}", CLUSTER)
     if "cluster mode is not enabled" in words or "no nodes of a redis cluster" in words:
-        return Trouble("no-cluster", "is not a cluster", NO_CLUSTER)
+        return ServerProblem("no-cluster", "is not a cluster", NO_CLUSTER)
     if "slots" in words and "cluster" in words:
-        return Trouble("slots", f"cannot be used: {said}", SLOTS)
+        return ServerProblem("slots", f"cannot be used: {said}", SLOTS)
     if "sentinel" in words:
-        return Trouble("sentinels", f"cannot be found: {said}", SENTINELS)
+        return ServerProblem("sentinels", f"cannot be found: {said}", SENTINELS)
     if "loading" in words:
-        return Trouble("loading", "still loads its data", "wait until it has finished, then try again")
+        return ServerProblem("loading", "still loads its data", "wait until it has finished, then try again")
     if refused:
         return _explain_refusal(words, said)
     if (got := _GOT.search(said)) is not None:
         first = got[1]
         if first in ("\\x15", "\\x16"):
-            return Trouble("closed", "is not Redis without TLS: TLS is wanted there", "name it as rediss://…")
+            return ServerProblem(
+                "closed", "is not Redis without TLS: TLS is wanted there", "name it as rediss://…"
+            )
         who = FIRST_BYTE.get(first, f"what answers there begins with {first!r}")
-        return Trouble("foreign", f"is not Redis: {who}", START)
+        return ServerProblem("foreign", f"is not Redis: {who}", START)
     if "ssl" in words or "certificate" in words or "tls" in words:
         return _tls(words, said)
     if "timed out" in words or "timeout" in words:
@@ -72,40 +74,40 @@ def diagnose(url: str, said: str, *, refused: bool = False) -> Trouble:
         )
         if scheme == "rediss":
             change += "; a server without TLS hangs like this as well: then name it as redis://…"
-        return Trouble("hangs", "does not answer: it hangs, or nothing comes through", change)
+        return ServerProblem("hangs", "does not answer: it hangs, or nothing comes through", change)
     ended = "closed" in words or "reset by peer" in words
     if ended and "connecting to" not in words and scheme == "redis":
         change = "a port that expects TLS does this: name it as rediss://…; else look into the server's log"
-        return Trouble("closed", f"closes the connection at once: {said}", change)
+        return ServerProblem("closed", f"closes the connection at once: {said}", change)
     if "refused" in words or "connect call failed" in words:
-        return Trouble("unreachable", "cannot be reached: nothing listens there", START)
-    return Trouble("unreachable", f"cannot be reached: {said}", START)
+        return ServerProblem("unreachable", "cannot be reached: nothing listens there", START)
+    return ServerProblem("unreachable", f"cannot be reached: {said}", START)
 
 
-def _explain_refusal(words: str, said: str) -> Trouble:
+def _explain_refusal(words: str, said: str) -> ServerProblem:
     if "no permissions" in words:
-        return Trouble(
+        return ServerProblem(
             "user-may-nothing",
             f"accepts this user, who may not even use PING: {said}",
             "give the user +ping, or create the users with deploy/redis/make_acl.py",
         )
     if "noauth" in words or "authentication required" in words:
-        return Trouble("credentials", f"wants a password: {said}", CREDENTIALS)
-    return Trouble(
+        return ServerProblem("credentials", f"wants a password: {said}", CREDENTIALS)
+    return ServerProblem(
         "credentials", f"refuses these credentials: {said.partition(': ')[2] or said}", CREDENTIALS
     )
 
 
-def _tls(words: str, said: str) -> Trouble:
+def _tls(words: str, said: str) -> ServerProblem:
     if "wrong_version" in words or "wrong version" in words or "record layer" in words:
-        return Trouble("tls-not-spoken", "speaks no TLS", "name it as redis://…, without TLS")
+        return ServerProblem("tls-not-spoken", "speaks no TLS", "name it as redis://…, without TLS")
     if "hostname mismatch" in words or "doesn't match" in words or "ip address mismatch" in words:
         change = "use the name in the certificate, or make one for this name (deploy/redis/make-certificates)"
-        return Trouble("tls-name", f"has a certificate for another name: {said}", change)
+        return ServerProblem("tls-name", f"has a certificate for another name: {said}", change)
     if "verify failed" in words or "self-signed" in words or "self signed" in words:
         change = "name the authority that signed it: rediss://…?ssl_ca_certs=/path/ca.crt"
-        return Trouble(
+        return ServerProblem(
             "tls-authority", f"has a certificate whose signer is not known here: {said}", change
         )
     change = "it may ask for a client certificate: rediss://…?ssl_certfile=…&ssl_keyfile=… (docs/secure.md)"
-    return Trouble("tls", f"cannot be reached by TLS: {said}", change)
+    return ServerProblem("tls", f"cannot be reached by TLS: {said}", change)

@@ -27,7 +27,7 @@ from toolgate_bus.transport.ports import Arg, Commands
 from toolgate_bus.transport.redis.client.scripts import Script
 from toolgate_bus.transport.redis.roster.roster import Roster
 from toolgate_bus.transport.redis.roster.roster_sets import OLD
-from toolgate_bus.transport.redis.storage.agents import ORDERS_KEPT_MS
+from toolgate_bus.transport.redis.storage.agent_directory import ORDERS_KEPT_MS
 from toolgate_bus.transport.redis.storage.reads import ask_all, read_hash, read_time
 
 CHANGE: Final = Script(__package__, "change_pauses.lua", by_text=True)

@@ -61,7 +61,7 @@ class KeptCall(NamedTuple):
     since: float
 
 
-class HookDesk:
+class HookHandler:
     """The hooks of all coding agents that use one sidecar."""
 
     def __init__(

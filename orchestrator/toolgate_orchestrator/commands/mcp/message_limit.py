@@ -14,14 +14,14 @@ MAX_UNHEARD: Final = 1_000
 _log = get_logger("toolgate.mcp")
 
 
-class Crowd:
+class MessageLimit:
     """Messages of one peer that are not passed on yet."""
 
     def __init__(self) -> None:
         self._count, self._dropped = 0, 0
 
     @contextlib.contextmanager
-    def enter(self, who: str) -> Iterator[bool]:
+    def acquire(self, who: str) -> Iterator[bool]:
         """Take a place for one message during the block; yield False if there is none, and the message is
         dropped."""
         has_room = self._count < MAX_UNHEARD

@@ -24,12 +24,12 @@ from toolgate_schedulers.author.scheduler import Holds, Scheduler, SchedulerCont
 from toolgate_schedulers.worker.replica import describe_replica
 from toolgate_schedulers.worker.trial import RolloutTrial, TrialTally, beside, counted
 
-ruling: Final["ContextVar[Tenure | None]"] = ContextVar("toolgate_ruling", default=None)
+ruling: Final["ContextVar[SchedulerVersion | None]"] = ContextVar("toolgate_ruling", default=None)
 """Tenure in which a task was begun: its answers belong to that tenure, also after a reload."""
 _log = get_logger("toolgate.worker")
 
 
-class Tenure:
+class SchedulerVersion:
     """A scheduler, its shared state, and the number of its decisions under way."""
 
     __slots__ = ("_last", "is_retiring", "open", "revision", "rules_on_tools", "scheduler", "shared")
@@ -82,17 +82,17 @@ class Tenure:
         await self.shared.aclose()
 
 
-class Tenures:
+class ActiveVersions:
     """The tenures of one replica."""
 
     __slots__ = ("_before_trial", "_place", "_retiring", "_tried", "current", "replica", "trial")
 
     def __init__(self, scheduler: Scheduler, shared: SharedState, replica: str) -> None:
         self.replica = replica
-        self.current = Tenure(scheduler, shared)
+        self.current = SchedulerVersion(scheduler, shared)
         self.trial: RolloutTrial | None = None
         """Scheduler that rules on a share of the sessions; None without one."""
-        self._tried: Tenure | None = None
+        self._tried: SchedulerVersion | None = None
         self._retiring: set[asyncio.Task[None]] = set()
 
     async def start(self, holds: Holds, namespace: str) -> None:
@@ -102,7 +102,7 @@ class Tenures:
 
     async def swap(self, scheduler: Scheduler, shared: SharedState) -> None:
         """Let another scheduler decide, as `Worker.swap`."""
-        old, new = self.current, Tenure(scheduler, shared)
+        old, new = self.current, SchedulerVersion(scheduler, shared)
         for field in ("name", "shadow"):
             was, now = getattr(old.scheduler, field), getattr(scheduler, field)
             if was != now:
@@ -116,7 +116,7 @@ class Tenures:
         self, scheduler: Scheduler, shared: SharedState, rollout: str, share: int, tally: TrialTally
     ) -> None:
         """Put a scheduler on trial, as `Worker.try_beside`."""
-        own, new = self.current, Tenure(scheduler, shared)
+        own, new = self.current, SchedulerVersion(scheduler, shared)
         if share and scheduler.phases != own.scheduler.phases:
             await shared.aclose()
             raise ConfigError("it rules in other phases than the one in force, so it cannot rule on a share")
@@ -153,7 +153,7 @@ class Tenures:
         await asyncio.gather(*self._retiring)
         await self.current.stop()
 
-    def _retire(self, tenure: Tenure) -> None:
-        task = asyncio.create_task(tenure.stop(), name=f"toolgate-{tenure.scheduler.name}-retiring")
+    def _retire(self, active: SchedulerVersion) -> None:
+        task = asyncio.create_task(active.stop(), name=f"toolgate-{active.scheduler.name}-retiring")
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)

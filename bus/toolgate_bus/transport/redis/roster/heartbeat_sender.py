@@ -37,7 +37,7 @@ The heart's thread calls it.
 """
 
 
-class Heart:
+class HeartbeatSender:
     """Beats for members of the roster until it is ended."""
 
     def __init__(

@@ -27,7 +27,7 @@ from toolgate_bus.transport.redis.clock import ServerClock
 from toolgate_bus.transport.redis.tasks import Backoff, keep
 
 if TYPE_CHECKING:
-    from toolgate_bus.transport.redis.answering.scheduler import Seat
+    from toolgate_bus.transport.redis.answering.scheduler import InboxReader
     from toolgate_bus.transport.redis.answering.scheduler_host import SchedulerHost
 
 EARLY: Final = 32
@@ -52,8 +52,8 @@ CLOCK: Final = object()
 _log = get_logger("toolgate.bus")
 
 
-class Lane:
-    """Connections that the schedulers of one process share in one shard; each has a `Seat` there."""
+class ShardConnection:
+    """Connections that the schedulers of one process share in one shard; each has a `InboxReader` there."""
 
     def __init__(self, host: "SchedulerHost", shard: int) -> None:
         self.host, self.shard = host, shard
@@ -66,7 +66,7 @@ class Lane:
         """Number of answers after which they are written before the tick ends."""
         self.flushing = False
         """True if everything that waits is written at the end of this tick."""
-        self.joined: dict[bytes, Seat] = {}
+        self.joined: dict[bytes, InboxReader] = {}
         """Seats that have started, by inbox."""
         self.up, self.heal = asyncio.Event(), asyncio.Event()
         self._hot: Link | None = None
@@ -86,14 +86,14 @@ class Lane:
         """True if questions can be read and answers written right now."""
         return self._hot is not None and self._side is not None
 
-    def add(self, seat: "Seat") -> None:
+    def add(self, reader: "InboxReader") -> None:
         """Read this seat's inbox as well."""
-        self.joined[seat.inbox.encode()] = seat
+        self.joined[reader.inbox.encode()] = reader
         self.early = EARLY * len(self.joined)
 
-    def remove(self, seat: "Seat") -> None:
+    def remove(self, reader: "InboxReader") -> None:
         """Stop reading this seat's inbox."""
-        self.joined.pop(seat.inbox.encode(), None)
+        self.joined.pop(reader.inbox.encode(), None)
 
     def end(self) -> None:
         """Close the connections for good."""
@@ -123,12 +123,12 @@ class Lane:
         read_tags: list[Any] = []
         reads = [] if hot.reading else self._read_commands(read_tags)
         out: list[bytes] = []
-        for seat in self.joined.values():
-            out += seat.out.answers(tags)
-            seat.out.close_batch()
+        for reader in self.joined.values():
+            out += reader.out.answers(tags)
+            reader.out.close_batch()
         if out or reads:
-            for seat in self.joined.values():
-                out += seat.out.acks(tags)
+            for reader in self.joined.values():
+                out += reader.out.acks(tags)
             out += reads
             tags += read_tags
             (hot if reads or not hot.reading else side).write(b"".join(out), tags)
@@ -137,7 +137,7 @@ class Lane:
         """Write the waiting answers, and nothing else."""
         if self.is_connected:
             tags: list[Any] = []
-            out = [packed for seat in self.joined.values() for packed in seat.out.answers(tags)]
+            out = [packed for reader in self.joined.values() for packed in reader.out.answers(tags)]
             if out:
                 self.write(b"".join(out), tags)
 
@@ -151,38 +151,38 @@ class Lane:
 
     def _read_commands(self, tags: list[Any]) -> list[bytes]:
         """Return the commands that read all inboxes with room; the last one blocks."""
-        seats = [seat for seat in self.joined.values() if seat.room > 0 and not seat.is_paused]
-        if not seats:
+        readers = [reader for reader in self.joined.values() if reader.room > 0 and not reader.is_paused]
+        if not readers:
             return []
-        if len(self.host.seats) == 1:
+        if len(self.host.readers) == 1:
             tags.append(READ)
-            return [self._read_command(seats[0].room, BLOCK_MS, (seats[0].inbox,))]
-        most = max(seat.room for seat in seats)
-        scarce = [seat for seat in seats if seat.room * SCARCE < most]
-        commands = [self._read_command(seat.room, 0, (seat.inbox,)) for seat in scarce]
+            return [self._read_command(readers[0].room, BLOCK_MS, (readers[0].inbox,))]
+        most = max(reader.room for reader in readers)
+        scarce = [reader for reader in readers if reader.room * SCARCE < most]
+        commands = [self._read_command(reader.room, 0, (reader.inbox,)) for reader in scarce]
         tags += [POLL] * len(scarce)
-        together = [seat for seat in seats if seat not in scarce]
+        together = [reader for reader in readers if reader not in scarce]
         self._asked = len(together)
-        block = BLOCK_MS if len(together) == len(self.host.seats) else SHORT_BLOCK_MS
-        count = min(seat.room for seat in together)
-        commands.append(self._read_command(count, block, tuple(seat.inbox for seat in together)))
+        block = BLOCK_MS if len(together) == len(self.host.readers) else SHORT_BLOCK_MS
+        count = min(reader.room for reader in together)
+        commands.append(self._read_command(count, block, tuple(reader.inbox for reader in together)))
         tags.append(READ)
         return commands
 
     def _read_lost(self) -> None:
         """Read what the lost connection was given, so that it need not wait for a peer."""
-        for seat in self.joined.values():
-            if self._hot is not None and seat.newest and seat.room > 0:
-                group = seat.group
-                words = ("XREADGROUP", "GROUP", group.name, group.replica, "COUNT", seat.room)
-                self._hot.write(pack_command((*words, "STREAMS", seat.inbox, seat.newest)), (LOST,))
+        for reader in self.joined.values():
+            if self._hot is not None and reader.newest and reader.room > 0:
+                group = reader.group
+                words = ("XREADGROUP", "GROUP", group.name, group.replica, "COUNT", reader.room)
+                self._hot.write(pack_command((*words, "STREAMS", reader.inbox, reader.newest)), (LOST,))
 
     def _read_command(self, count: int, block_ms: int, inboxes: tuple[str, ...]) -> bytes:
         packed = self._reads.get((count, block_ms, inboxes))
         if packed is None:
-            seat = self.joined[inboxes[0].encode()]
+            reader = self.joined[inboxes[0].encode()]
             waits = ("BLOCK", block_ms) if block_ms else ()
-            words = ("XREADGROUP", "GROUP", seat.group.name, seat.group.replica, "COUNT", count, *waits)
+            words = ("XREADGROUP", "GROUP", reader.group.name, reader.group.replica, "COUNT", count, *waits)
             packed = pack_command((*words, "STREAMS", *inboxes, *(">" for _ in inboxes)))
             if len(self._reads) >= MAX_READS:
                 self._reads.clear()
@@ -210,8 +210,8 @@ class Lane:
         elif tag is LOST:
             for inbox, entries in () if type(reply) is ServerError else reply or ():
                 found = [one for one in entries if one[1]]  # the others are trimmed
-                if found and (seat := self.joined.get(inbox)) is not None:
-                    seat.deliver(found)
+                if found and (reader := self.joined.get(inbox)) is not None:
+                    reader.deliver(found)
         elif type(tag) is asyncio.Event:
             tag.set()
         elif tag is CLOCK:
@@ -228,15 +228,15 @@ class Lane:
             return False
         came = {inbox for inbox, _ in reply}
         others = [
-            seat
-            for inbox, seat in self.joined.items()
-            if inbox not in came and seat.room > 0 and not seat.is_paused
+            reader
+            for inbox, reader in self.joined.items()
+            if inbox not in came and reader.room > 0 and not reader.is_paused
         ]
         if self._hot is None or not others:
             return False
         self._first += reply
-        inboxes = tuple(seat.inbox for seat in others)
-        self._hot.write(self._read_command(min(seat.room for seat in others), 0, inboxes), (GATHER,))
+        inboxes = tuple(reader.inbox for reader in others)
+        self._hot.write(self._read_command(min(reader.room for reader in others), 0, inboxes), (GATHER,))
         return True
 
     def _deliver(self, reply: Sequence[Any]) -> None:
@@ -247,16 +247,16 @@ class Lane:
             begin()
         is_coming, self.flushing = self.flushing, True
         for inbox, entries in reply:
-            seat = self.joined.get(inbox)
-            if seat is not None:
-                seat.deliver(entries)
+            reader = self.joined.get(inbox)
+            if reader is not None:
+                reader.deliver(entries)
         if not is_coming:
             self._loop.call_soon(self.flush)  # after the schedulers that decide at once
 
     def _on_error(self, error: ServerError) -> None:
         """Pause all inboxes, as their read was refused, and see to it that they are read again."""
-        for seat in self.joined.values():
-            seat.is_paused = True
+        for reader in self.joined.values():
+            reader.is_paused = True
         if error.code in ("NOGROUP", "WRONGTYPE") or "consumer group" in str(error):
             self.heal.set()  # reading goes on once the group is there again
         else:
@@ -265,8 +265,8 @@ class Lane:
 
     def read_again(self) -> None:
         """Read the inboxes again."""
-        for seat in self.joined.values():
-            seat.is_paused = False
+        for reader in self.joined.values():
+            reader.is_paused = False
         self.soon()
 
     def _complain(self, what: str, error: ServerError) -> None:
@@ -276,18 +276,18 @@ class Lane:
 
     @property
     def _names(self) -> str:
-        return "+".join(seat.name for seat in self.joined.values())
+        return "+".join(reader.name for reader in self.joined.values())
 
-    async def drain(self, seat: "Seat") -> None:
+    async def drain(self, reader: "InboxReader") -> None:
         """Wait until the server took this seat's answers, and acknowledge their entries; 1 s at most."""
-        seat.room = 0
+        reader.room = 0
         if self._side is not None:
             # The answer to a last harmless question says that all before it was taken.
             with anyio.move_on_after(1.0):
                 self.flush()
-                seat.out.write_again()
+                reader.out.write_again()
                 await self._drain_side()
-                seat.out.write_acks()
+                reader.out.write_acks()
                 await self._drain_side()
 
     async def _drain_side(self) -> None:
@@ -332,9 +332,9 @@ class Lane:
             self._hot, self._side, was_up = hot, side, True
             self.up.set()
             self.ask_time()
-            for seat in self.joined.values():
-                seat.is_paused = False
-                seat.out.write_again()
+            for reader in self.joined.values():
+                reader.is_paused = False
+                reader.out.write_again()
             self._read_lost()
             self.host.record_connection()
             self.soon()
@@ -343,9 +343,9 @@ class Lane:
             hot.drop()
             side.drop()
             self._deliver(())
-            for seat in self.joined.values():
+            for reader in self.joined.values():
                 for link in (hot, side):
-                    seat.out.recover(link.owed)
+                    reader.out.recover(link.owed)
             self.host.record_connection()
             metrics.count(metrics.RECONNECTS, "scheduler")
             if (refusal := hot.refusal or side.refusal) is not None:

@@ -26,7 +26,7 @@ def tell_whose(gate: Gate, asked: PlaceBody, agent: str) -> dict[str, Any]:
     return describe_place(at.session, root, agent, at.lineage)
 
 
-class ReportDesk:
+class ReportHandler:
     """The reports to one sidecar."""
 
     def __init__(

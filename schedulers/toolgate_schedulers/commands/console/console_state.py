@@ -19,7 +19,7 @@ from toolgate_bus.state.shared import connect_shared_state
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.roster.roster import BEAT_SECONDS, Roster
-from toolgate_bus.transport.redis.storage.agents import Fleet
+from toolgate_bus.transport.redis.storage.agent_directory import AgentDirectory
 from toolgate_bus.transport.redis.storage.pauses import PauseBoard
 from toolgate_bus.transport.redis.tasks import keep
 
@@ -39,7 +39,7 @@ from toolgate_schedulers.commands.console.revisions import RevisionReader
 from toolgate_schedulers.commands.console.ring import DecisionEntry, Ring
 from toolgate_schedulers.commands.console.rows import recipients_of
 from toolgate_schedulers.commands.scheduler_list import as_json, lines_of
-from toolgate_schedulers.shipped.approval.queue import Desk
+from toolgate_schedulers.shipped.approval.queue import ApprovalQueue
 
 FRESH_S: Final = 1.0
 """Seconds for which one answer about roster and budgets serves every page."""
@@ -66,7 +66,7 @@ class StopRequest(StrictModel):
     """True to stop at once, False to stop after the running tools."""
 
 
-async def list_agents(fleet: Fleet) -> dict[str, Any]:
+async def list_agents(fleet: AgentDirectory) -> dict[str, Any]:
     """Return each agent after the one it works for, oldest trees first; raise TransportError."""
     living = forest(await fleet.agents())
     return {
@@ -78,15 +78,15 @@ async def list_agents(fleet: Fleet) -> dict[str, Any]:
     }
 
 
-class Knowledge:
+class ConsoleState:
     """Data that the pages ask for."""
 
-    def __init__(self, commands: RedisCommands, namespace: str, desk: Desk) -> None:
+    def __init__(self, commands: RedisCommands, namespace: str, desk: ApprovalQueue) -> None:
         self.namespace = namespace
         self.ring, self.rates = Ring(), Rates()
         self.hub = Hub(self.ring, secrets.token_hex(4))
         self.inbox = ApprovalInbox(desk, self._find_decision, self._find_last_arguments)
-        self._roster, self._fleet = Roster(commands, namespace), Fleet(commands, namespace)
+        self._roster, self._fleet = Roster(commands, namespace), AgentDirectory(commands, namespace)
         self._pauses = PauseBoard(commands, namespace)
         self.books, self._queues = BudgetReader(commands, namespace), QueueReader(commands, namespace)
         self._revisions = RevisionReader(commands, namespace, self._fleet.agents)
@@ -193,13 +193,13 @@ class Knowledge:
 
 
 @asynccontextmanager
-async def open_state(settings: BusSettings) -> AsyncGenerator[Knowledge]:
+async def open_state(settings: BusSettings) -> AsyncGenerator[ConsoleState]:
     """Follow the bus as long as the context is open."""
     url, namespace = str(settings.redis), settings.namespace
     commands, following = RedisCommands(url, "toolgate-console"), RedisCommands(url, "toolgate-console")
     shared = connect_shared_state(url, commands, namespace)
     alive = FactsReader(commands, namespace).alive
-    known = Knowledge(commands, namespace, Desk(shared.store, shared.notices, alive))
+    known = ConsoleState(commands, namespace, ApprovalQueue(shared.store, shared.notices, alive))
     reader = FactsReader(following, namespace, "console")
     watcher = FactsWatcher(reader, known.ring, known.rates, known.hub, known.books)
     tasks = [

@@ -36,7 +36,7 @@ class FleetSnapshot(NamedTuple):
     """Orchestrators that have carried out the order asked about, each with the sessions it stopped."""
 
 
-class Fleet:
+class AgentDirectory:
     """The agents of one namespace."""
 
     def __init__(self, commands: Commands, namespace: str) -> None:

@@ -52,7 +52,7 @@ class TooLarge(Exception):  # noqa: N818 - as the status is called
     """The body of a request is longer than any that the page sends."""
 
 
-class Doorway:
+class SecurityMiddleware:
     """Middleware that passes on allowed requests; others get the sign-in page, or 401."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
