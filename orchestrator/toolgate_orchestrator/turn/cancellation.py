@@ -1,9 +1,9 @@
 """Ends a wait when the session is cancelled: a whole turn at once, or a wait that is no running tool.
 
 A `CancellationWatch` works like `asyncio.timeout`. Inside the block, the task itself is cancelled when `due`
-returns True. Leaving the block turns that cancellation into a flag (`fired`). A cancellation from outside passes
-through unchanged. A callback on the kernel's token cannot be removed, so the token is polled every 20 ms,
-which costs a quarter of a microsecond. All watches of one event loop are polled together.
+returns True. Leaving the block turns that cancellation into a flag (`fired`). A cancellation from outside
+passes through unchanged. A callback on the kernel's token cannot be removed, so the token is polled every
+20 ms, which costs a quarter of a microsecond. All watches of one event loop are polled together.
 """
 
 import asyncio
