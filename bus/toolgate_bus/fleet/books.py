@@ -1,4 +1,4 @@
-"""Accounts in the book of a ledger, and findings: used up, nearly used up, unsettled reservations. Pure."""
+"""Accounts in the book of a ledger, and findings: used up, nearly used up, unsettled reservations."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
