@@ -34,7 +34,7 @@ MUTANTS = (
     Mutant(
         "serve",
         "an event that nobody can rule on is let go where nobody is required",
-        f"{_SERVE}/hook_desk.py",
+        f"{_SERVE}/hook_handler.py",
         "        return write_fault(client, event, reason, denies=self._denies())",
         "        return write_fault(client, event, reason, denies=False)",
         f"{_TESTS}/test_serve_hooks.py"

@@ -22,7 +22,7 @@ from toolgate_bus.commands.options import (
 )
 from toolgate_bus.commands.terminal import new_table, print_json
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.fleet.books import Account, Book
+from toolgate_bus.fleet.books import Book, BookAccount
 from toolgate_bus.fleet.reader import read_book
 from toolgate_bus.ledger.money.epoch import WHY
 from toolgate_bus.ledger.money.limits import Limits
@@ -110,7 +110,7 @@ class _OpenBook(NamedTuple):
         budget = self.book.budgets.get(_name(key))
         return budget.currency if budget else ""
 
-    def _describe(self, account: Account) -> dict[str, Any]:
+    def _describe(self, account: BookAccount) -> dict[str, Any]:
         one, budget = account.balance, account.budget
         window = "window" if one.window else "total"
         return {

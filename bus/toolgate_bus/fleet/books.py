@@ -17,7 +17,7 @@ LONG_S: Final = 900.0
 MAX_COUNT: Final = 5
 
 
-class Account(NamedTuple):
+class BookAccount(NamedTuple):
     """Account of one owner in one window of a budget."""
 
     key: str
@@ -71,7 +71,7 @@ class Book(NamedTuple):
     archived: bool = True
     """True if a live archiver reads the journal."""
 
-    def accounts(self, now: float, *, past: bool = False) -> Iterator[Account]:
+    def accounts(self, now: float, *, past: bool = False) -> Iterator[BookAccount]:
         """Give the accounts of present windows; `past` adds those of windows that are over.
 
         `now` is the server's time in seconds since the epoch.
@@ -81,7 +81,7 @@ class Book(NamedTuple):
             if past or budget is None or not budget.is_over(one.window, now):
                 limit = limit_of(one.key, budget.limit if budget is not None else one.limit, self.overrides)
                 names = (one.key, one.key.partition("/")[0])
-                yield Account(one.key, budget, limit, one, any(name in self.overrides for name in names))
+                yield BookAccount(one.key, budget, limit, one, any(name in self.overrides for name in names))
 
 
 def budget_findings(books: Iterable[Book], now: float) -> list[Finding]:
@@ -135,7 +135,7 @@ def _check_loss(book: Book, now: float) -> list[Finding]:
     return [error(SUBJECT, "ledger-lost", what, change)]
 
 
-def _check_usage(book: Book, accounts: Sequence[Account]) -> list[Finding]:
+def _check_usage(book: Book, accounts: Sequence[BookAccount]) -> list[Finding]:
     found: list[Finding] = []
     of_work: dict[str, int] = {}
     for one in accounts:
@@ -164,7 +164,7 @@ def _check_usage(book: Book, accounts: Sequence[Account]) -> list[Finding]:
     return [*several, *works]
 
 
-def _warn_of_limit(book: Book, one: Account) -> Finding:
+def _warn_of_limit(book: Book, one: BookAccount) -> Finding:
     told = (
         f"the budget {one.key}{_of(book)} has {_money(book, one.balance.spent, one)} spent and "
         f"{_money(book, one.balance.reserved, one)} reserved of {_money(book, one.limit or 0, one)}"
@@ -181,7 +181,7 @@ def _warn_of_limit(book: Book, one: Account) -> Finding:
     return warning(SUBJECT, "budget-nearly-spent", f"{told}{window}", f"raise its limit in time: {more}")
 
 
-def _check_orphans(book: Book, accounts: Sequence[Account]) -> list[Finding]:
+def _check_orphans(book: Book, accounts: Sequence[BookAccount]) -> list[Finding]:
     found = []
     for name, number, what, change in (
         (
@@ -245,7 +245,7 @@ def _check_long_holds(book: Book) -> list[Finding]:
     return [notice(SUBJECT, "budgets-held-long", what + _of(book), change)]
 
 
-def _money(book: Book, amount: int, one: Account | None = None) -> str:
+def _money(book: Book, amount: int, one: BookAccount | None = None) -> str:
     budget = one.budget if one is not None else next(iter(book.budgets.values()), None)
     return format_amount(amount, budget.currency if budget is not None else "")
 

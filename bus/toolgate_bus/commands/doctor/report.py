@@ -1,4 +1,4 @@
-"""Findings as lines for people. Pure."""
+"""Findings as lines for people."""
 
 import textwrap
 from collections.abc import Iterable, Iterator

@@ -16,7 +16,7 @@ from toolgate_bus.commands.notify.config import (
     RevisionsCause,
 )
 from toolgate_bus.commands.notify.incident import FieldValue, Incident, Severity, Stage, to_field
-from toolgate_bus.fleet.books import Account, Book
+from toolgate_bus.fleet.books import Book, BookAccount
 from toolgate_bus.ledger.money.ledger import Balance
 from toolgate_bus.ledger.money.limits import PER_TASK, BudgetDescription
 from toolgate_bus.protocol.money import format_amount
@@ -117,7 +117,7 @@ def _is_past(balance: Balance, limit: int, threshold: int) -> bool:
 
 
 def _budget_incident(
-    key: str, account: Account, budget: BudgetDescription, passed: int, now: float
+    key: str, account: BookAccount, budget: BudgetDescription, passed: int, now: float
 ) -> Incident:
     fields: dict[str, FieldValue] = {
         "budget": to_field(budget.name),

@@ -36,7 +36,7 @@ class PendingCall:
     """Time at which it is given up, on a monotonic clock."""
 
 
-class HeldCalls:
+class PendingCalls:
     """All pending calls, by token."""
 
     def __init__(self, drop: Callable[[Call, Decision], None], clock: Callable[[], float]) -> None:

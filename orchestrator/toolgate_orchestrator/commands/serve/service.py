@@ -26,7 +26,7 @@ from toolgate_bus.telemetry.logging import where
 from toolgate_orchestrator.calls.call_session import CallSession
 from toolgate_orchestrator.calls.open_call import describe_place
 from toolgate_orchestrator.calls.turn_fact import describe_turn
-from toolgate_orchestrator.commands.serve.held_calls import HeldCalls, PendingCall
+from toolgate_orchestrator.commands.serve.held_calls import PendingCall, PendingCalls
 from toolgate_orchestrator.commands.serve.open_calls import OpenCalls, OtherReport, UnknownCall, tree_of
 from toolgate_orchestrator.commands.serve.patience import Abandonment, Gone, Patience
 from toolgate_orchestrator.commands.serve.problems import refuse_overload
@@ -72,7 +72,7 @@ class SidecarService:
         self.is_ending = False
         self._open: set[Patience] = set()
         self._quiet = asyncio.Event()
-        self._pending = HeldCalls(self._drop, clock)
+        self._pending = PendingCalls(self._drop, clock)
         self.reports = ReportHandler(gate, self.calls, self.turns, self.name_agent, clock)
         self._waiting: Counter[str] = Counter()
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from toolgate_bus.fleet.books import Account, Book
+from toolgate_bus.fleet.books import Book, BookAccount
 from toolgate_bus.fleet.reader import read_books
 from toolgate_bus.ledger.money.ledger import Balance
 from toolgate_bus.protocol.money import format_amount
@@ -72,11 +72,11 @@ def _divide(one: Balance, currency: str, spend: LlmSpend | None) -> dict[str, An
     }
 
 
-def _currency(account: Account) -> str:
+def _currency(account: BookAccount) -> str:
     return account.budget.currency if account.budget else ""
 
 
-def _account(account: Account, now: float) -> dict[str, Any]:
+def _account(account: BookAccount, now: float) -> dict[str, Any]:
     one, budget, limit, currency = account.balance, account.budget, account.limit, _currency(account)
     return {
         "account": account.key,

@@ -1,4 +1,4 @@
-"""Decides by which key a command is routed in a cluster, and which commands go together. Pure.
+"""Decides by which key a command is routed in a cluster, and which commands go together.
 
 Commands without a key go where the command before them went, since some depend on it (WAIT). Commands that
 ask the server for its time go to the node of the streams, whose entries are numbered by that clock.
