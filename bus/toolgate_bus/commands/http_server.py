@@ -35,9 +35,7 @@ def bind_socket(address: str, port: int, options: tuple[str, str] = ("--address"
         bound.setblocking(False)
     except OSError as error:
         bound.close()
-        raise ConfigError(
-            f"{options[1]}: cannot listen on {address} port {port}: {error.strerror}"
-        ) from None
+        raise ConfigError(f"{options[1]}: cannot listen on {address} port {port}: {error.strerror}") from None
     return bound
 
 

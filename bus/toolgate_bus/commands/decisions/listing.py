@@ -172,8 +172,7 @@ class DecisionListView:
         else:
             who = f"The shadow {self.shadow} gave no" if isinstance(self.shadow, str) else "No shadow gave a"
             err_console.print(
-                f"{escape(who)} verdict in the record. "
-                "Start one: toolgate scheduler run NAME --shadow"
+                f"{escape(who)} verdict in the record. Start one: toolgate scheduler run NAME --shadow"
             )
 
     def _changes(self, decision: Fact) -> list[Disagreement]:

@@ -11,8 +11,7 @@ _RULES: Final[Mapping[Why, str]] = {
     "unasked": "No scheduler was alive to ask, and none was required: the LLM's own choice stands.",
     "failed_open": "Nobody objected, and {silent} did not answer: silence of an optional scheduler "
     "counts as continue.",
-    "modified": "{scheduler} decided: the valid modify with the highest priority wins, and no deny "
-    "came.",
+    "modified": "{scheduler} decided: the valid modify with the highest priority wins, and no deny came.",
     "denied": "{scheduler} decided: a valid deny from any scheduler vetoes, whatever the priorities.",
     "silent": "{scheduler} decided by its silence: it is required, and a required scheduler that gives "
     "no valid answer in time denies.",
@@ -25,8 +24,7 @@ _RULES: Final[Mapping[Why, str]] = {
     "bus_down": "The bus was away, and the orchestrator's `on_bus_down` (deny, if a scheduler is "
     "required) decided.",
     "cancelled": "The turn was cancelled before anything was decided.",
-    "pending": "{scheduler} wants a person asked: the call is decided once somebody answers the "
-    "question.",
+    "pending": "{scheduler} wants a person asked: the call is decided once somebody answers the question.",
     "void": "A person's answer came with this call, but matches no open question: the call is denied.",
 }
 RULES: Final[Mapping[str, str]] = {str(why): rule for why, rule in _RULES.items()}

@@ -187,9 +187,7 @@ def _check_astray(book: BookState) -> list[Diagnostic]:
             f"{how_many(lost, 'cost')} came without a reservation{_of(book)} ({unplaced} "
             "of them are in no budget): the server lost it, or cost-aware was not asked"
         )
-        change = (
-            "list cost-aware in `required` of the plans, give the fleet a budget, keep the server's data"
-        )
+        change = "list cost-aware in `required` of the plans, give the fleet a budget, keep the server's data"
         found.append(notice(SUBJECT, "budget-unreserved", what, change))
     if foreign := book.astray.get("foreign", 0):
         many = how_many(foreign, "fact")

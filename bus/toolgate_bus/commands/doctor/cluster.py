@@ -15,9 +15,7 @@ from toolgate_bus.transport.redis.client.cluster_routes import slot_of
 from toolgate_bus.transport.redis.roster.shards import find_count
 
 SUBJECT: Final = "cluster"
-LOOK: Final = (
-    "see CLUSTER NODES and CLUSTER INFO there; `valkey-cli --cluster check HOST:PORT` shows more"
-)
+LOOK: Final = "see CLUSTER NODES and CLUSTER INFO there; `valkey-cli --cluster check HOST:PORT` shows more"
 
 
 @dataclass(frozen=True, slots=True)
