@@ -241,7 +241,7 @@ def test_a_file_that_somebody_shortened_or_took_away_is_refused():
     with pytest.raises(ConfigError, match="has 10 bytes"):
         ArchiveStore(disk, "n")
     disk.remove(name)
-    with pytest.raises(ConfigError, match="is gone"):
+    with pytest.raises(ConfigError, match="is missing"):
         ArchiveStore(disk, "n")
 
 
