@@ -66,9 +66,7 @@ async def test_a_tree_of_agents_that_delegate_for_ever_ends_and_the_roots_llm_is
 async def test_agents_that_delegate_to_many_at_once_are_no_more_than_the_tree_may_have(tree):
     root, sessions, results, _ = await tree("{max_agents: 12}", [AT_ONCE] * 2)
     assert len(depths(root, sessions)) == 12
-    assert any(
-        "This task has 12 agents already; 12 are allowed (max_agents)" in one for one in results
-    )
+    assert any("This task has 12 agents already; 12 are allowed (max_agents)" in one for one in results)
 
 
 async def test_a_chain_of_agents_ends_at_its_depth_and_each_hears_of_it(tree):

@@ -157,7 +157,5 @@ class CostAwareConfig(StrictModel):
     @model_validator(mode="after")
     def _says_something(self) -> "CostAwareConfig":
         if not self.model_fields_set:
-            raise ValueError(
-                "is empty: give budgets, or alternatives with a cost_weight or latency_weight"
-            )
+            raise ValueError("is empty: give budgets, or alternatives with a cost_weight or latency_weight")
         return self

@@ -25,9 +25,7 @@ def deny_too_many(pools: Sequence[PoolConfig], needs: int) -> Deny | None:
         return None
     return Deny(
         reason=f"This call needs {needs} slots, and a call can have {MAX_NEEDS}. Name fewer places in one "
-        f"call, or ask the operator of Toolgate for fewer pools for this tool: {_names(pools)}."[
-            :MAX_REASON
-        ],
+        f"call, or ask the operator of Toolgate for fewer pools for this tool: {_names(pools)}."[:MAX_REASON],
         rule_name=pools[0].name[:MAX_RULE],
     )
 
