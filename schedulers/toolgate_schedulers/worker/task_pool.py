@@ -22,7 +22,7 @@ class TaskSlot:
     def __init__(self, task: asyncio.Task[None]) -> None:
         self.task = task
         self.until: float | None = None
-        """Time at which its hold runs out, by the monotonic clock; None before it holds."""
+        """Time at which its hold runs out, in seconds of a monotonic clock; None before it holds."""
         self.is_over = False
         """True once its last answer is given, or being given: then its hold is not stored any more."""
         self.turn = asyncio.Lock()
