@@ -266,5 +266,5 @@ def test_rules_see_the_defaults_of_what_is_wrapped_around_a_function(fn, given, 
 
 
 def test_a_function_for_each_type_is_no_tool():
-    with pytest.raises(UnfitFunction, match="make each a tool"):
+    with pytest.raises(UnfitFunction, match="make each of them a tool"):
         ToolFunction(functools.singledispatch(lambda order, amount=5: None), "refund")

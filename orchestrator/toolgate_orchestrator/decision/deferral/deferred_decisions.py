@@ -220,7 +220,7 @@ class DeferredDecisions:
         """Return the decision that waits for this answer to this call, or words for why there is none."""
         token = read_token(answer.token)
         if token is None or answer.answer not in ("allow", "refuse", "expired") or type(answer.by) is not str:
-            return "The answer that came with it is not valid: give a token, and allow, refuse or expired"
+            return "The answer that came with it is not valid: it needs a token, and allow, refuse or expired"
         kept = await self._kept.find(token.id)
         if kept is None:
             return _UNKNOWN

@@ -86,7 +86,7 @@ class RequestFitter:
                 if before is None:
                     return request
                 raise ContextLengthError(
-                    "the provider reported a budget for the request before, but not for its rebuild"
+                    "the provider's budget is unavailable after reporting a concrete budget"
                 )
             try:
                 size = read_size(said)
@@ -98,7 +98,9 @@ class RequestFitter:
                 request.max_output_tokens = size.output or request.max_output_tokens
                 return request
             if size.context < 1:
-                raise ContextLengthError("the request is too long even without any of the conversation")
+                raise ContextLengthError(
+                    "the request is too long, and cannot retain anything of the conversation"
+                )
             if before is not None and size.context >= before:
                 raise ContextLengthError("the request is too long, and a further rebuild would not reduce it")
             if attempt < MAX_REBUILDS:
