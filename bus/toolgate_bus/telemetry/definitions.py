@@ -132,9 +132,7 @@ PROVIDER_SECONDS: Final = _seconds("provider", "Seconds of one request to an LLM
 TOKENS: Final = _counter(
     "tokens", "Tokens: input, output, cache_read, cache_write, reasoning.", "provider", "agent", "kind"
 )
-COST: Final = _counter(
-    "cost_usd", "Cost of LLMs in US dollars, as providers report it.", "provider", "agent"
-)
+COST: Final = _counter("cost_usd", "Cost of LLMs in US dollars, as providers report it.", "provider", "agent")
 TOOL_CALLS: Final = _counter(
     "tool_calls",
     "Tool calls, by outcome: ok, error, denied, cancelled, unused.",
@@ -353,9 +351,7 @@ SLOTS_UNSERVED: Final = _counter(
     "by others, dead, or never waiting).",
     *(*_POOL, "reason"),
 )
-SLOTS_LAPSED: Final = _counter(
-    "slots_lapsed", "Slots taken back from orchestrators that died.", *_POOL
-)
+SLOTS_LAPSED: Final = _counter("slots_lapsed", "Slots taken back from orchestrators that died.", *_POOL)
 SLOTS_USED: Final = _counter(
     "slots_used_seconds",
     "Seconds for which calls had slots, by the tenant that `share` names; after a hundred of a pool, other.",

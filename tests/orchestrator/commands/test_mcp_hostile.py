@@ -19,7 +19,9 @@ def open_session(tmp_path, server_url, namespace):
 async def test_a_server_that_lists_too_many_tools_is_refused(open_session):
     async with open_session("many", max_message_mb=64) as session:
         for _ in range(2):
-            with pytest.raises(sdk.MCPError, match=r"lists more tools than the proxy accepts|more than 10000"):
+            with pytest.raises(
+                sdk.MCPError, match=r"lists more tools than the proxy accepts|more than 10000"
+            ):
                 await call(session, "echo")
         with pytest.raises(sdk.MCPError, match=f"more than {MAX_TOOLS} tools"):
             await session.on_request(Front(), "tools/list", {})

@@ -141,9 +141,7 @@ class Condition(StrictModel):
         if self.base is not None and self.under is None:
             raise ValueError("base: needs under: it is where relative paths begin")
         if self.exists is False and tests != {"exists"}:
-            raise ValueError(
-                "exists: false allows no other test: a missing value cannot be tested"
-            )
+            raise ValueError("exists: false allows no other test: a missing value cannot be tested")
         return self
 
     @cached_property

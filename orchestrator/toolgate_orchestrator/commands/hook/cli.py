@@ -97,9 +97,7 @@ def install(
     ] = "",
     portable: Annotated[
         bool,
-        typer.Option(
-            "--portable", help="Write `toolgate-hook`, found on PATH, not this environment's."
-        ),
+        typer.Option("--portable", help="Write `toolgate-hook`, found on PATH, not this environment's."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:

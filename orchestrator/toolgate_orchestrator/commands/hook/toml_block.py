@@ -48,9 +48,7 @@ def add_block(text: str, entries: Mapping[str, Mapping[str, Any]]) -> str:
     if not after["hooks"] and "hooks" not in before:
         del after["hooks"]
     if after != before:
-        raise ConfigError(
-            "hooks cannot be added to its [hooks] in this form; move them to hooks.json"
-        )
+        raise ConfigError("hooks cannot be added to its [hooks] in this form; move them to hooks.json")
     return made
 
 

@@ -147,9 +147,7 @@ def _missing(name: str, toolgate: ToolgateConfig, alive: Sequence[str]) -> Diagn
 def _down(toolgate: ToolgateConfig) -> list[Diagnostic]:
     if toolgate.on_bus_down != "continue" or not toolgate.required:
         return []
-    what = (
-        "on_bus_down: continue lets calls run without the required schedulers while the server is away"
-    )
+    what = "on_bus_down: continue lets calls run without the required schedulers while the server is away"
     return [warning(SUBJECT, "plan-bus-down", what, "leave `on_bus_down` out, or set it to deny")]
 
 
@@ -166,9 +164,7 @@ def _keys(toolgate: ToolgateConfig, context: Context) -> list[Diagnostic]:
     without = sorted(asked - set(keys))
     if not without:
         return [fine(SUBJECT, "plan-keys", f"{file} has a key for every scheduler")]
-    what = (
-        f"{file} has no key for {', '.join(without)}: they are not asked, and their verdicts do not count"
-    )
+    what = f"{file} has no key for {', '.join(without)}: they are not asked, and their verdicts do not count"
     return [
         error(
             SUBJECT, "plan-keys-missing", what, f"add `{without[0]}: $(openssl rand -hex 32)` on both sides"

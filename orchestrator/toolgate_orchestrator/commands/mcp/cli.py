@@ -67,9 +67,7 @@ def mcp(
         Path | None,
         typer.Option(metavar="FILE", help="File that keeps the tools' descriptions as first seen."),
     ] = None,
-    accept: Annotated[
-        bool, typer.Option("--accept", help="Accept the tools' current descriptions.")
-    ] = False,
+    accept: Annotated[bool, typer.Option("--accept", help="Accept the tools' current descriptions.")] = False,
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
     keys: KeysOption = None,

@@ -51,9 +51,7 @@ def replay(
             help="Recorded runs: one JSON object per line, with OpenAI chat messages under `traj`.",
         ),
     ] = None,
-    loop: Annotated[
-        str, typer.Option(metavar="NAME", help="Loop that plays the runs.")
-    ] = "loop-events",
+    loop: Annotated[str, typer.Option(metavar="NAME", help="Loop that plays the runs.")] = "loop-events",
     with_: Annotated[
         list[str] | None,
         typer.Option(
@@ -255,9 +253,7 @@ def check_together(
     if file and since:
         raise ConfigError("--since uses the record instead of a file: give --since or FILE.jsonl, not both")
     if since and with_:
-        raise ConfigError(
-            "--with needs a FILE.jsonl: --since compares the recorded decisions with --against"
-        )
+        raise ConfigError("--with needs a FILE.jsonl: --since compares the recorded decisions with --against")
     if since and only_file:
         raise ConfigError(f"{only_file[0]} needs a FILE.jsonl of recorded runs; the record has its own tools")
     if only_since and not since:

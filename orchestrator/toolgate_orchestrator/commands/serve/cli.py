@@ -139,9 +139,7 @@ def serve(
         keys = Path(own["keys"])
     own |= {"required": required} if required else {}
     own |= {"agent": agent} if agent is not None else {}
-    if (
-        keep_open is not None
-    ):  # a hook started it and named who must answer: no one else denies by being away
+    if keep_open is not None:  # a hook started it and named who must answer: no one else denies by being away
         own = {"on_bus_down": None, **own}
     parse({**own, "namespace": namespace}, SECTION)  # before anything is started
     with (

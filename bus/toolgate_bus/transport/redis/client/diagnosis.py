@@ -104,8 +104,6 @@ def _tls(words: str, said: str) -> Trouble:
         return Trouble("tls-name", f"has a certificate for another name: {said}", change)
     if "verify failed" in words or "self-signed" in words or "self signed" in words:
         change = "name the authority that signed it: rediss://…?ssl_ca_certs=/path/ca.crt"
-        return Trouble(
-            "tls-authority", f"has a certificate whose signer is not known here: {said}", change
-        )
+        return Trouble("tls-authority", f"has a certificate whose signer is not known here: {said}", change)
     change = "it may ask for a client certificate: rediss://…?ssl_certfile=…&ssl_keyfile=… (docs/secure.md)"
     return Trouble("tls", f"cannot be reached by TLS: {said}", change)
