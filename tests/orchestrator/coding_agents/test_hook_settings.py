@@ -337,7 +337,7 @@ def test_over_http_the_token_is_named_and_not_written():
         "allowedEnvVars": ["TG_TOKEN"],
         "onFailure": "block",
     }
-    with pytest.raises(ConfigError, match="commands alone"):
+    with pytest.raises(ConfigError, match="only by a command"):
         make_entries(settings._replace(client="codex"))
 
 
