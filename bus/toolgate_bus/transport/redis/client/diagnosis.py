@@ -106,12 +106,8 @@ def _tls(words: str, said: str) -> ServerProblem:
         return ServerProblem("tls-name", f"has a certificate for another name: {said}", change)
     if "verify failed" in words or "self-signed" in words or "self signed" in words:
         change = "name the authority that signed it: rediss://…?ssl_ca_certs=/path/ca.crt"
-<<<<<<< HEAD
         return ServerProblem(
             "tls-authority", f"has a certificate whose signer is not known here: {said}", change
         )
-=======
-        return Trouble("tls-authority", f"has a certificate whose signer is not known here: {said}", change)
->>>>>>> words4
     change = "it may ask for a client certificate: rediss://…?ssl_certfile=…&ssl_keyfile=… (docs/secure.md)"
     return ServerProblem("tls", f"cannot be reached by TLS: {said}", change)
