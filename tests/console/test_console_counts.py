@@ -234,7 +234,7 @@ def test_a_filter_wants_what_it_names(query, wanted):
 def test_a_filter_that_is_wrong_is_refused_by_field():
     with pytest.raises(ConfigError, match="outcome: must be one of"):
         filter_from({"outcome": "maybe"})
-    with pytest.raises(ConfigError, match="text: at most 200"):
+    with pytest.raises(ConfigError, match="text: must be at most 200"):
         filter_from({"text": "x" * 201})
 
 

@@ -158,7 +158,7 @@ async def test_parallel_tools_false_executes_one_after_another(
 
 @pytest.mark.parametrize(
     ("loop", "value", "why"),
-    [("loop-events", True, "one after another"), ("loop-reactive", False, "as soon as what it refers to")],
+    [("loop-events", True, "one after another"), ("loop-reactive", False, "as soon as its references")],
 )
 async def test_a_loop_that_can_only_do_one_says_so(loop: str, value: bool, why: str) -> None:
     with pytest.raises(ConfigError, match=f"parallel_tools: .*{why}.*loop-basic and loop-streaming"):

@@ -50,7 +50,7 @@ def test_money_is_read_in_the_currency_and_kept_in_millionths():
         ),
         ({"budgets": [{"name": "d", "limit": 1, "window": 0}]}, "budgets.0.window: must be hour"),
         ({"budgets": [{"name": "d", "limit": 1}] * 2}, "budgets: d is the name of two budgets"),
-        ({"budgets": [{"name": "slice", "limit": 1}]}, "budgets: slice is what agents get"),
+        ({"budgets": [{"name": "slice", "limit": 1}]}, "budgets: slice is reserved"),
         ({"agents": {"a": {"price": 1}}}, "agents.a.price: unknown key; allowed: cost, latency_s"),
         ({"cost_weight": 1.1}, "cost_weight: Input should be less than or equal to 1"),
         ({"latency_weight": -0.1}, "latency_weight: Input should be greater than or equal to 0"),

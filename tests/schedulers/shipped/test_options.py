@@ -446,7 +446,7 @@ async def test_so_many_calls_have_slots_by_key_and_readers_together() -> None:
         assert (await first.next()).action == "continue"
         second = wants(here, "brief")
         assert isinstance(await second.next(), Hold)
-        assert "a slot of few, of which all are in use, and waited 0.05 s" in (await second.final()).reason
+        assert "a slot of few, and all are in use. It waited 0.05 s" in (await second.final()).reason
 
 
 def pool(**options: Any) -> PoolConfig:
