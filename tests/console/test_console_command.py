@@ -70,7 +70,7 @@ async def test_wrong_options_are_refused_by_name(start, ready):
         (("--user", "x" * 65), "name: must be 1 to 64"),
         (("--tls-cert", "a.pem"), "give both or neither"),
         (("--address", "no.such.host.invalid"), "--address: no.such.host.invalid"),
-        (("--port", port), f"--port: 127.0.0.1 port {port}"),
+        (("--port", port), f"--port: cannot listen on 127.0.0.1 port {port}"),
         (("--port", 0, "--tls-cert", "none.pem", "--tls-key", "none.pem"), "--tls-cert, --tls-key: cannot"),
     ):
         running = start(*words)

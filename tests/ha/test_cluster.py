@@ -272,7 +272,7 @@ async def test_servers_that_are_no_cluster_or_away_are_named(short_directory):
     node = Node(short_directory, port, ['save ""'])
     try:
         node.start()
-        assert "no nodes of a Redis Cluster; name one as redis://" in str(
+        assert "no nodes of a Redis Cluster; name one server as redis://" in str(
             await say(f"redis+cluster://127.0.0.1:{port}")
         )
     finally:

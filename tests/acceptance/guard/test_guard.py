@@ -136,7 +136,7 @@ async def test_a_name_that_only_requests_to_an_llm_have_is_no_tools(guard_on):
     ruling = await guard.rule(Call("llm:request", {}, ["llm:request"]))
     assert not ruling.allowed
     assert ruling.decision is not None  # on record, as any denial
-    assert "names that begin with llm:" in ruling.refusal
+    assert "cannot begin with llm:" in ruling.refusal
 
 
 async def test_a_request_to_an_llm_is_a_call_whose_end_is_its_usage(guard_on, told):

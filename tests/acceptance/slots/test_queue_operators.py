@@ -168,7 +168,7 @@ async def test_a_drained_pool_gives_nothing_until_it_is_as_configured_and_a_limi
         (("move", "a", "--last", "--class", "3"), "--last and --class: give only one of them"),
         (("move", "a", "--last", "--before", "b"), "--last and --before: give only one of them"),
         (("drop", "a", "--reason", " "), "write a text of at most 300 characters"),
-        (("--watch", "--json"), "shows a table"),
+        (("--watch", "--json"), "cannot be combined with --json"),
     ],
 )
 async def test_what_cannot_be_done_is_said_in_words(toolgate, words, told):

@@ -72,5 +72,5 @@ async def test_agents_that_delegate_to_many_at_once_are_no_more_than_the_tree_ma
 async def test_a_chain_of_agents_ends_at_its_depth_and_each_hears_of_it(tree):
     root, sessions, results, answer = await tree("{max_depth: 3}", [AGAIN])
     assert depths(root, sessions) == [1, 2, 3]
-    assert "this one is number 3 (boss > worker > worker) (max_depth)" in answer
+    assert "this one is at depth 3 (boss > worker > worker) (max_depth)" in answer
     assert len(results) == 1

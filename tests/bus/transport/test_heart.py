@@ -43,7 +43,7 @@ async def test_a_loop_that_is_stuck_does_not_take_its_replica_off_the_roster(
         time.sleep(2.2)  # longer than a heartbeat lives: an author's call that does not give way
         last = decode_member("cost", "r1", client.get(key))
         assert last.beat > first.beat
-        (told,) = [one for one in logs if "does not move" in one["event"]]
+        (told,) = [one for one in logs if "blocks the event loop" in one["event"]]
         assert told["member"] == "s:cost:r1"
         await bus.aclose()
         left = decode_member("cost", "r1", client.get(key))

@@ -191,7 +191,7 @@ async def test_where_it_cannot_be_told_who_else_is_decided_a_call_that_counts_is
     shared = replace(make_shared_state(), claims=Away())
     rules = [{"tools": "pay", "at_most": {"n": 1}}, {"tools": "mail", "unless_after": {"tool": "read"}}]
     async with trial(Policy, config={"rules": rules}, shared=shared) as here:
-        assert "is not known yet: try again" in (await here.ask("pay", timeout_s=20)).reason
+        assert "are not known yet. Try again" in (await here.ask("pay", timeout_s=20)).reason
         assert (await here.ask("mail", timeout_s=20)).action == "continue"
 
 
@@ -271,7 +271,7 @@ class SlowFacts(MemoryFacts):
         return await super().glance()
 
 
-@pytest.mark.parametrize(("late_s", "told"), [(0.1, "rule 1"), (60.0, "is not known yet: try again")])
+@pytest.mark.parametrize(("late_s", "told"), [(0.1, "rule 1"), (60.0, "are not known yet. Try again")])
 async def test_a_reader_that_lags_lets_nothing_pass_that_may_not_follow(monkeypatch, late_s, told):
     monkeypatch.setattr(f"{PROGRESS}.MAX_LAG_S", 0.4)
     monkeypatch.setattr(SlowFacts, "late_s", late_s)
@@ -296,7 +296,7 @@ async def test_while_the_facts_of_a_shard_cannot_be_read_nothing_passes_that_may
         facts.is_whole = False
         verdict = await here.ask("mail")
         assert isinstance(verdict, Deny)
-        assert "is not known yet: try again" in verdict.reason
+        assert "are not known yet. Try again" in verdict.reason
 
 
 def test_of_several_in_one_response_one_waits_to_hear_of_the_others():
