@@ -64,7 +64,7 @@ async def test_agents_that_begin_after_a_stop_are_denied_in_every_process_until_
         assert await outcome(gate, "kid", parent="top") == "deny"
         assert f"lifted the stop of top ({stop['id']})" in await order(world, "resume", "top")
         assert await outcome(gate, "kid", parent="top") == "continue"
-        assert "nobody is stopped" in await order(world, "resume")
+        assert "No agent is paused or stopped" in await order(world, "resume")
         world.go()
         again = world.run(plan)
         assert await asyncio.to_thread(again.wait, BOUND_S) == 0, again.stderr
