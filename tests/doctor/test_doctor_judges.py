@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from toolgate_bus.commands.doctor import runner
 from toolgate_bus.commands.doctor.check import Check, Context, load_checks
-from toolgate_bus.commands.doctor.report import lines_of
+from toolgate_bus.commands.doctor.cli import lines_of
 from toolgate_bus.commands.doctor.runner import explain_failure, redact_url, run_checks
 from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, ToolgateError, TransportError
 from toolgate_bus.fleet.books import Book, budget_findings

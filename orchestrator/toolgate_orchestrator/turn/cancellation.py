@@ -28,13 +28,16 @@ class CancellationWatch:
         self._task: asyncio.Task[Any] | None = None
         self._others = 0
         self._first_look: asyncio.Handle | None = None
+        self._was_due = False
+        """True if the last look found that the block must end."""
 
     def __enter__(self) -> Self:
         self._task = asyncio.current_task()
         if self._task is not None:
             self._others = self._task.cancelling()
             _ticker().watches.add(self)
-            if self.due():
+            self._was_due = self.due()
+            if self._was_due:
                 # Not at once: a block that never waits would leave its cancellation to what comes behind it.
                 self._first_look = asyncio.get_running_loop().call_soon(self.look)
         return self
@@ -51,10 +54,16 @@ class CancellationWatch:
         return kind is asyncio.CancelledError and left <= self._others
 
     def look(self) -> bool:
-        """End the block if it is time; return whether it was."""
-        if not self.fired and self._task is not None and self.due():
+        """End the block if two looks in a row find that it must end; return whether it did.
+
+        What ended the session may have answered what the block waits for, as a stop denies open calls. The
+        task takes that answer before the second look.
+        """
+        is_due = self.due()
+        if is_due and self._was_due and not self.fired and self._task is not None:
             self.fired = True
             self._task.cancel("the session was cancelled")
+        self._was_due = is_due
         return self.fired
 
 

@@ -1,16 +1,17 @@
 """`toolgate doctor`: turn options into a context, and findings into lines and an exit code."""
 
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from toolgate_bus.commands.doctor.check import Bus, Check, Context, load_checks
-from toolgate_bus.commands.doctor.report import lines_of
 from toolgate_bus.commands.doctor.runner import RightsQuery, run_checks
+from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import (
     JsonOption,
     KeysOption,
@@ -22,10 +23,14 @@ from toolgate_bus.commands.options import (
 )
 from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ConfigError, NoServer
-from toolgate_bus.fleet.finding import Finding, error, notice
+from toolgate_bus.fleet.finding import Finding, error, group_by_subject, notice, summary
 from toolgate_bus.installation import how_to_install
 from toolgate_bus.server.embedded import join_server
 from toolgate_bus.transport.redis.client.rights import ROLES
+
+MARKS: Final = {"error": "bold red", "warning": "yellow", "notice": "cyan", "ok": "green"}
+INDENT: Final = 11
+NARROWEST: Final = 40
 
 
 def doctor(
@@ -195,3 +200,34 @@ def _show(findings: Sequence[Finding], *, json_: bool, verbose: bool) -> None:
     width = console.width if console.is_terminal else None  # piped output is searched by line
     for line in lines_of(findings, verbose=verbose, width=width):
         console.print(line, soft_wrap=True)
+
+
+def lines_of(findings: Iterable[Finding], *, verbose: bool, width: int | None = None) -> Iterator[str]:
+    """Give lines of markup. `verbose` adds what is fine. `width` None leaves every sentence on one line."""
+    found = list(findings)
+    for subject, own in group_by_subject(found):
+        shown = [one for one in own if verbose or one.level != "ok"]
+        if shown:
+            yield f"[bold]{escape(subject)}[/]"
+        for one in shown:
+            mark = f"  [{MARKS[one.level]}]{one.level}[/]{' ' * (INDENT - 2 - len(one.level))}"
+            for number, line in enumerate(_wrap(one.what, width)):
+                yield f"{mark if number == 0 else ' ' * INDENT}{escape(line)}"
+            for number, line in enumerate(_wrap(f"change: {one.change}", width) if one.change else ()):
+                told = escape(line)
+                yield " " * INDENT + (
+                    told.replace("change:", "[green]change:[/]", 1) if number == 0 else told
+                )
+    yield f"[bold]{summary(found)}[/]"
+
+
+def _wrap(text: str, width: int | None) -> list[str]:
+    room = None if width is None else max(NARROWEST, width) - INDENT
+    lines = text.splitlines() or [""]
+    if room is None:
+        return lines
+    return [
+        part
+        for line in lines
+        for part in textwrap.wrap(line, room, break_long_words=False, break_on_hyphens=False) or [""]
+    ]
