@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from documents import ROOT, commands_in, output_in, outputs_in, page, sample
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.system]
 READY = ("rules on", "watches (shadow)", "are ruled on at")
 FIRST_SCHEDULER = "Your own scheduler, in a dozen lines"
 START, REHEARSE, GUARD = page("start"), page("rehearse"), page("guard")

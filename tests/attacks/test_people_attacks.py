@@ -17,7 +17,7 @@ from toolgate_orchestrator import Call, Gate
 from toolgate_schedulers.commands.approvals.answer import find
 from toolgate_schedulers.commands.approvals.editor import open_approvals
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(120)]
 
 AGENT = """
 import asyncio, sys

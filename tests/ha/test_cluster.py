@@ -34,7 +34,7 @@ from toolgate_bus.transport.redis.storage.reads import delete_keys, find_keys
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.gate import Gate
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(600)]
 
 ROUNDS = int(os.environ.get("TOOLGATE_HA_ROUNDS", "1"))
 GOES_ON_S = 2 * NODE_TIMEOUT_MS / 1000 + 3.0
@@ -78,7 +78,6 @@ async def test_a_master_that_hands_over_is_followed_and_the_record_is_whole(clus
     assert await misrecorded(cluster.url, load.rows) == {}
 
 
-@pytest.mark.system
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_agents_go_on_after_every_fault_of_a_cluster(cluster, schedulers_on, fault):
     await begin(schedulers_on, cluster.url)
@@ -89,7 +88,6 @@ async def test_agents_go_on_after_every_fault_of_a_cluster(cluster, schedulers_o
     assert sorted(times)[len(times) // 2] < longest(GOES_ON_S)
 
 
-@pytest.mark.system
 async def test_no_money_is_lost_or_paid_twice_while_the_slot_of_the_ledger_moves(cluster):
     commands = RedisCommands(cluster.url, "test")
     ledger, over, paid, tries = RedisLedger(commands, "default"), asyncio.Event(), [], Counter()
@@ -197,7 +195,6 @@ async def say(url):
     return raised.value
 
 
-@pytest.mark.system
 async def test_nodes_are_reached_where_the_map_says_whatever_they_announce():
     with cluster_world(announced="10.255.255.1") as world:
         commands = RedisCommands(f"{world.url}?address_map=10.255.255.1=127.0.0.1", "test")
@@ -210,7 +207,6 @@ async def test_nodes_are_reached_where_the_map_says_whatever_they_announce():
             await commands.aclose()
 
 
-@pytest.mark.system
 async def test_a_cluster_that_speaks_tls_alone_is_followed_through_a_failover(short_directory, schedulers_on):
     tls = short_directory / "tls"
     made = subprocess.run(
@@ -231,7 +227,6 @@ async def test_a_cluster_that_speaks_tls_alone_is_followed_through_a_failover(sh
         await plain.aclose()
 
 
-@pytest.mark.system
 async def test_each_role_does_its_work_under_its_rules_on_every_node(short_directory):
     with cluster_world() as world:
         made = short_directory / "acl"

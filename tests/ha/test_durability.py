@@ -34,6 +34,8 @@ from toolgate_schedulers.shipped.approval.scheduler import ApprovalScheduler
 from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware
 from toolgate_schedulers.worker.holds import ReplyTo, StoredHolds
 
+pytestmark = pytest.mark.system
+
 FLEET = Account("all/fleet", 1000)
 BOTH = Durability(2, 300)
 
@@ -126,7 +128,6 @@ async def open_decisions(world):
     return found
 
 
-@pytest.mark.system
 @pytest.mark.parametrize("again", range(5))
 async def test_what_was_acknowledged_outlives_kill_9_of_the_primary(world, commands, again):
     ledger = durable(commands)

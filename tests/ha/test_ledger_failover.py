@@ -14,7 +14,7 @@ from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.decision.gate import Gate
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(300)]
 
 CONFIG = {
     "tools": {"search": {"cost": 0.4}},
@@ -113,7 +113,6 @@ async def test_what_a_failover_forgets_of_the_books_is_written_again(
         assert await agent.ledger.astray() == {}
 
 
-@pytest.mark.system
 async def test_what_a_replica_takes_with_it_waits_for_a_person_and_the_record_gives_it_back(
     sentinels, schedulers_on, config, wait_until, process
 ):

@@ -11,7 +11,7 @@ from approval_world import People
 from questions import decide
 from toolgate_orchestrator.decision.gate import Gate
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.system]
 
 RULES = """
 rules:

@@ -15,7 +15,7 @@ from toolgate_orchestrator.decision.gate import Gate
 from toolgate_schedulers.shipped.approval.messages import STORE_AWAY
 from toolgate_schedulers.worker.holds import deny_unstored
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.system]
 
 RULES = "rules: [{tools: transfer}]"
 EVE = {"to": "eve", "amount": 900}

@@ -12,7 +12,7 @@ from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.link.client import GateClient
 from toolgate_orchestrator.guard.guard import Guard
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(180)]
 
 SEARCH = {
     "type": "object",

@@ -22,7 +22,7 @@ from toolgate_bus.transport.redis.roster.shards import write_count
 from toolgate_bus.transport.redis.storage.reads import find_keys
 from toolgate_orchestrator import Call
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(120)]
 
 TOOLS = ["bash", "search"]
 SHARDS = (0, 1, 2)

@@ -25,7 +25,7 @@ from mcp_world import (
     words_of,
 )
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(120)]
 
 DENY = {"action": "deny", "reason": "not today"}
 ASK = {"action": "ask_user", "prompt": "may it?"}

@@ -20,6 +20,8 @@ from toolgate_bus.server import embedded
 from toolgate_bus.server.embedded import find_running_server, join_server, open_shared_server, private_server
 from toolgate_bus.server.guard import _lock, answers_ping
 
+pytestmark = pytest.mark.system
+
 HOLD = """
 import json, sys
 from toolgate_bus.server import embedded

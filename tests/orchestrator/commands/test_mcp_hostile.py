@@ -10,6 +10,8 @@ from toolgate_orchestrator.commands.mcp import child as child_room
 from toolgate_orchestrator.commands.mcp import sdk
 from toolgate_orchestrator.commands.mcp.catalog import MAX_TOOLS
 
+pytestmark = pytest.mark.system
+
 
 @pytest.fixture
 def open_session(tmp_path, server_url, namespace):

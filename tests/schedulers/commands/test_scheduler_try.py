@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.system]
 
 RULES = "rules: [{name: no deleting, tools: delete_file, action: deny, reason: deleting is for people}]"
 OWN = """
