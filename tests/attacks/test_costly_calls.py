@@ -13,6 +13,7 @@ pytestmark = pytest.mark.pure
 WIDE = {f"k{number}": [1] * 90 for number in range(1000)}
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("config", [RedactConfig(), RedactConfig(fields=("password",))])
 @pytest.mark.parametrize(
     "written", [WIDE, {name: dict.fromkeys(map(str, range(90)), "x" * 9) for name in WIDE}]

@@ -15,7 +15,7 @@ from questions import decide as decide_on
 from toolgate_bus.protocol.keys import Keys
 from toolgate_orchestrator.decision.gate import Gate
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(180)]
 
 POLICY = {"rules": [{"name": "keep", "tools": "delete_file", "action": "deny", "reason": "files are kept"}]}
 BUDGETS = {
@@ -91,7 +91,6 @@ async def test_a_server_that_can_only_be_read_is_an_error(own_durable_server, cl
     assert "127.0.0.1" in found.one("server-replica", "error")["change"]
 
 
-@pytest.mark.system
 async def test_a_server_that_hangs_is_one_finding_and_does_not_hang_the_doctor(own_durable_server, tmp_path):
     os.kill(own_durable_server.pid, signal.SIGSTOP)
     try:
@@ -238,7 +237,6 @@ async def test_replicas_that_disagree_on_their_priority_are_named(own_durable_se
     assert f"pid {old.pid} on" in wrong["change"]
 
 
-@pytest.mark.system
 async def test_slots_that_agents_do_not_require_are_named_and_those_that_they_require_are_not(
     own_durable_server, scheduler
 ):
@@ -329,7 +327,6 @@ async def _no_keeper(client):
     return not await client.exists(KEYS.store_key("budget:keeper"))
 
 
-@pytest.mark.system
 async def test_a_call_that_waits_long_for_a_person_is_named_and_one_that_nobody_holds_any_more(
     own_durable_server, scheduler, client, wait_until
 ):

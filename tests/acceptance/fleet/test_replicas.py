@@ -9,7 +9,7 @@ from toolgate_bus.transport.redis.answering.consumer_group import CLAIM_IDLE_MS
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.gate import Gate
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.system]
 
 TOOLS = ["bash", "search"]
 

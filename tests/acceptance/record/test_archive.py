@@ -17,7 +17,7 @@ from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.roster.roster import Roster
 from toolgate_orchestrator import Call, Caller, Gate
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.system]
 
 TOOLS = ["search", "fetch"]
 
@@ -95,7 +95,6 @@ def _archive(tmp_path: Path, server_url: str, namespace: str, process: Callable[
     return Archive(tmp_path / "archive", ("--redis", server_url, "--namespace", namespace), process)
 
 
-@pytest.mark.system
 async def test_killed_in_mid_run_again_and_again_it_has_every_fact_once(
     archive: Archive,
     server_url: str,

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(300)]
 
 OWN = Path(__file__).parents[2] / "data" / "runs.jsonl"
 FILES = [OWN, *(Path(path) for path in os.environ.get("TOOLGATE_RUNS", "").split(":") if path)]
@@ -311,7 +311,6 @@ def test_without_an_address_it_brings_its_own_server_and_shows_tables(
     assert not list(short_directory.rglob("*"))
 
 
-@pytest.mark.system
 async def test_an_interrupted_replay_ends_its_schedulers(
     process: Callable[..., Any], wait_until: Callable[..., Any], server_url: str, tmp_path: Path
 ) -> None:

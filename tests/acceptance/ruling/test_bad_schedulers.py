@@ -13,7 +13,7 @@ from toolgate_bus.protocol.events import Continue, Deny, Modify
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.gate import Gate
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.system]
 
 TOOLS = ["bash", "search", "fast_search"]
 DENY = {"action": "deny", "reason": "no"}

@@ -10,7 +10,7 @@ from toolgate_bus.commands.main import GROUP, SUMMARIES
 from toolgate_bus.commands.options import new_event_loop
 from toolgate_bus.installation import how_to_install
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.system]
 
 GREETER = """
 from typing import Annotated

@@ -22,6 +22,8 @@ from amplifier_core.validation.structural import (
 
 __all__ = ["coordinator", "mock_deps"]  # fixtures of the kernel's plugin, which the suites ask for
 
+pytestmark = pytest.mark.system
+
 FOLDER = Path(toolgate_orchestrator.__file__).parent
 MODULES = [
     ("orchestrator", "loops/basic"),

@@ -10,6 +10,8 @@ import pytest
 from amplifier_core import AmplifierSession
 from four_loops import LOOPS
 
+pytestmark = pytest.mark.system
+
 SESSIONS = 50
 MAX_KIB = 20
 """Of a session that is set up and asks on a bus, all told. It is 16, and 23 where each has a copy of its
@@ -55,7 +57,6 @@ async def test_a_session_that_is_set_up_takes_a_few_pages_of_memory(server_url: 
     assert 0 < held < MAX_KIB, f"{held:.1f} KiB a session"
 
 
-@pytest.mark.pure
 @pytest.mark.parametrize("loop", LOOPS)
 async def test_while_the_llm_thinks_nobody_keeps_what_its_request_was_made_from(
     agent: Any, llm: Any, says: Any, loop: str

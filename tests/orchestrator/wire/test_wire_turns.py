@@ -14,6 +14,8 @@ from openai_client import forget_environment
 from strict_server import Says
 from wire_world import APIS, open_wire
 
+pytestmark = pytest.mark.system
+
 LOOK = (("call_1", "look", {"at": "the door"}), ("call_2", "look", {"at": "the window"}))
 AGAIN = (("call_3", "look", {"at": "the roof"}), ("call_4", "look", {}))
 SCRIPT = (
