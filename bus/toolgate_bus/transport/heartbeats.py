@@ -23,6 +23,7 @@ MAX_VERSIONS: Final = 16
 MAX_WORDS: Final = 64
 MAX_WORD: Final = 64
 _NAME: Final = re.compile(NAME_PATTERN)
+_DIGEST: Final = re.compile("[0-9a-f]{64}")
 _WHOLE: Final = 2**31 - 1
 _LATEST: Final = 2**53 - 1
 
@@ -54,6 +55,7 @@ def encode_member(member: Member, keyring: Keyring | None = None) -> bytes:
             **({"reads": list(member.reads)} if member.reads else {}),
             **({"server_replicas": member.server_replicas} if member.server_replicas else {}),
             **({"shards": list(member.shards)} if member.shards != (0,) else {}),
+            **({"table": member.table} if member.table else {}),
             **_when(member),
         }
     )
@@ -106,6 +108,7 @@ def decode_member(name: str, replica: str, raw: bytes, keyring: Keyring | None =
         revision=Revision.read(inner.get("revision")),
         server_replicas=max(0, _number(inner.get("server_replicas"))),
         shards=_read_shards(inner.get("shards")),
+        table=_read_digest(inner.get("table")),
         beat=_number(inner.get("beat")),
         at=_number(inner.get("at"), _LATEST),
         left=inner.get("left") is True,
@@ -173,6 +176,11 @@ def _read_shards(value: Any) -> tuple[int, ...]:
     if not isinstance(value, list):
         return (0,)
     return tuple(one for one in value[:MAX_SHARDS] if type(one) is int and 0 <= one < MAX_SHARDS)
+
+
+def _read_digest(value: Any) -> str:
+    """Return the digest of a local table; empty if there is none."""
+    return value if isinstance(value, str) and _DIGEST.fullmatch(value) else ""
 
 
 def _words(value: Any) -> Iterator[str]:

@@ -239,7 +239,7 @@ class MemorySchedulerBus(SchedulerBus):
     async def announce(self, member: Member) -> Member:
         """Announce this priority, these tools and this revision from now on."""
         started = next(self._hub._starts)
-        told = replace(self.member, priority=member.priority, tools=member.tools)
+        told = replace(self.member, priority=member.priority, tools=member.tools, table=member.table)
         self.member = replace(told, revision=member.revision, started=started)
         self._hub._roster_changed()
         return self.member

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.revision import NO_REVISION, Revision
 from toolgate_bus.protocol.signing import names_other_scheme
+from toolgate_bus.transport import lease
 
 if TYPE_CHECKING:
     from typing_extensions import override as override
@@ -79,6 +80,8 @@ class Member:
     """Revision of its configuration."""
     server_replicas: int = 0
     """Number of the server's replicas that must have its writes before it lets a call pass."""
+    table: str = ""
+    """Digest of its local table; empty without one."""
     shards: tuple[int, ...] = (0,)
     """Shards in which it reads questions; only the first one if it reports none."""
     beat: int = field(default=0, compare=False)
@@ -233,6 +236,15 @@ class OrchestratorBus(Protocol):
     @property
     def has_open_facts(self) -> bool:
         """True if the bus may not have all queued facts yet."""
+
+    @property
+    def seen_at(self) -> float:
+        """Time at which the newest roster was asked for, by `lease.now`: since then the bus may have changed."""
+        return lease.now()
+
+    def report_tables(self, tables: Mapping[str, str]) -> None:
+        """Report the local tables that are in force here, by scheduler: the digest of each."""
+        return
 
     @property
     def store(self) -> "Store":

@@ -480,7 +480,7 @@ class Gate:
             if self.config.denies_without_bus:
                 await self.vacancy.tell_denied()
                 return RulingResult("deny", "bus_down", reason=self.vacancy.explain_denial())
-            audience = Recipients.NOBODY
+            audience = audience.only(self._dispatcher.find_denying(call, audience))
         if local is None and not audience.required and not audience.names:
             if not audience.admitters:
                 if not self.vacancy.is_told:

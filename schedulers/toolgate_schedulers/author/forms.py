@@ -86,6 +86,7 @@ def as_scheduler(written: Any) -> Scheduler:
             reads=getattr(written, "reads", ()),
             decide=decide,
             streams=streams,
+            local_table=getattr(written, "local_table", b""),
             server_replicas=getattr(written, "server_replicas", 0),
             **lifecycle,
         )

@@ -127,6 +127,8 @@ class Scheduler:
     asked."""
     revision: Revision = NO_REVISION
     """Revision of its configuration; `loading` finds it."""
+    local_table: bytes = b""
+    """Calls on which its answer is known (`toolgate_bus.ruling.local_table`), so that gates answer for it."""
     server_replicas: int = 0
     """Number of server replicas that must have its writes before it lets a call pass; shown to people."""
 

@@ -21,6 +21,7 @@ from toolgate_bus.config.document import Document, read_document
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.events import AskUser, Deny, Hold, ToolSelecting
 
+from toolgate_schedulers.commands.policy_status import status
 from toolgate_schedulers.shipped.policy.rehearsal import OrderRehearsal
 from toolgate_schedulers.shipped.policy.scheduler import PolicyConfig, explain_ruling, name_of
 from toolgate_schedulers.shipped.policy.verdicts import Past
@@ -34,6 +35,7 @@ Expected = Literal["allow", "deny", "ask", "wait"]
 _WORDS: Final[Mapping[type, Expected]] = {Deny: "deny", AskUser: "ask", Hold: "wait"}
 
 app = typer.Typer(name="policy", no_args_is_help=True)
+app.command()(status)
 
 
 class EarlierCall(StrictModel):

@@ -144,8 +144,11 @@ class ActiveVersions:
     def describe(self) -> Member:
         """Return the roster's entry; during a trial with the tools that the new scheduler alone names."""
         own, tried = self.current.scheduler, self._tried
-        tools = own.tools if tried is None else tuple(dict.fromkeys((*own.tools, *tried.scheduler.tools)))
-        return describe_replica(own if tools == own.tools else replace(own, tools=tools), self.replica)
+        if tried is None:
+            return describe_replica(own, self.replica)
+        # It is asked about each call: the new scheduler must see them all.
+        tools = tuple(dict.fromkeys((*own.tools, *tried.scheduler.tools)))
+        return describe_replica(replace(own, tools=tools, local_table=b""), self.replica)
 
     async def stop(self) -> None:
         """Stop all tenures, each after the last decision that it began."""

@@ -8,6 +8,7 @@ from typing import Final
 
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.names import AGAIN
+from toolgate_bus.ruling.local_table import digest_of
 from toolgate_bus.transport.ports import Member
 
 from toolgate_schedulers.author.scheduler import Scheduler
@@ -40,4 +41,5 @@ def describe_replica(scheduler: Scheduler, replica: str) -> Member:
         build=BUILD,
         revision=scheduler.revision,
         server_replicas=scheduler.server_replicas,
+        table="" if scheduler.shadow else digest_of(scheduler.local_table),
     )

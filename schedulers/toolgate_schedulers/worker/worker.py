@@ -35,7 +35,8 @@ from toolgate_schedulers.worker.active_versions import ActiveVersions, Scheduler
 from toolgate_schedulers.worker.answers import AnswerWriter
 from toolgate_schedulers.worker.holds import KEEPING_SHARE, ReplyTo, StoredHolds, deny_unstored
 from toolgate_schedulers.worker.question_cache import QuestionCache, changes_nothing
-from toolgate_schedulers.worker.replica import describe_replica, name_replica
+from toolgate_schedulers.worker.replica import name_replica
+from toolgate_schedulers.worker.table_publisher import TablePublisher
 from toolgate_schedulers.worker.task_pool import CONCURRENCY, TaskPool, TaskSlot
 from toolgate_schedulers.worker.tracing import span_of_answer, span_of_verdict, tell
 from toolgate_schedulers.worker.trial import TrialTally
@@ -106,6 +107,7 @@ class Worker:
         """Maximum number of open questions; 0 once the end has begun."""
         self.replica = replica or name_replica()
         self._versions = ActiveVersions(scheduler, shared, self.replica)
+        self._tables = TablePublisher()
         self._joined = False
         self._holds = StoredHolds(shared.store, self._name, self._send_now)
         self._is_scheme_told = False
@@ -140,7 +142,7 @@ class Worker:
         self._bus.listen(self)
         self._bus.stats(lambda: (self._answered, self._late))
         self._joined = True
-        member = self._name_start(await self._bus.start(self._versions.describe()))
+        member = self._name_start(await self._bus.start(await self._tables.publish(self._versions)))
         self._want()
         if not await self._bus.wait_until_noticed(NOTICE_SECONDS):
             _log.info("an orchestrator has not seen us yet; it will ask us once it has", name=self._name)
@@ -154,7 +156,7 @@ class Worker:
         raised is raised, and nothing changes.
         """
         await self._versions.swap(scheduler, shared)
-        return self._name_start(await self._bus.announce(describe_replica(scheduler, self.replica)))
+        return await self.announce()
 
     async def try_beside(
         self, scheduler: Scheduler, shared: SharedState, rollout: str, share: int, tally: TrialTally
@@ -173,7 +175,7 @@ class Worker:
 
     async def announce(self) -> Member:
         """Report on the roster by what this replica rules."""
-        return self._name_start(await self._bus.announce(self._versions.describe()))
+        return self._name_start(await self._bus.announce(await self._tables.publish(self._versions)))
 
     def _name_start(self, member: Member) -> Member:
         """Have answers name the start that is on the roster from now on."""
@@ -198,12 +200,14 @@ class Worker:
         await self._lanes.close(DRAIN_SECONDS)
         if self._errands:
             await asyncio.wait(self._errands, timeout=1.0)
+        self._tables.close()
         await self._versions.stop()
         await self._bus.aclose()
 
     async def abandon(self) -> None:
         """End as a killed process does: finish nothing and stop nothing. For tests."""
         self._concurrency = 0
+        self._tables.close()
         await self._lanes.close(0)
 
     # ------------------------------------------------------------------ what the bus calls

@@ -18,7 +18,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BeforeValidator, Field
 
 from toolgate_bus.config.check import StrictModel
-from toolgate_bus.protocol.events import ToolSelecting
+from toolgate_bus.protocol.events import ToolQuestion, ToolSelecting
+from toolgate_bus.protocol.names import MAX_REASON
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.ruling.conditions.conditions import (
     Globs,
@@ -31,6 +32,8 @@ from toolgate_bus.ruling.conditions.conditions import (
     unknown_in,
 )
 
+AnyQuestion = ToolSelecting | ToolQuestion
+"""A question as a scheduler reads it, or as a gate writes it."""
 Unknown = Literal["deny", "allow"]
 """Treatment of a call if a rule cannot see whether it matches."""
 
@@ -66,11 +69,11 @@ class CallMatcher(StrictModel):
     agent_targets: Globs | None = None
     """Names of the agent that a delegation asks, as globs."""
 
-    def about(self, tools: Globs, call: ToolSelecting, elements: Quantifier = "any") -> Truth:
+    def about(self, tools: Globs, call: AnyQuestion, elements: Quantifier = "any") -> Truth:
         """Return whether a call is of one of these tools, and all conditions hold for it and its agent."""
         return self._about(tools, call, (call.agent,), elements)
 
-    def concerns(self, tools: Globs, call: ToolSelecting, elements: Quantifier = "any") -> Truth:
+    def concerns(self, tools: Globs, call: AnyQuestion, elements: Quantifier = "any") -> Truth:
         """Return the same for the call's agent or any agent above it, for a rule that restricts."""
         return self._about(tools, call, (call.agent, *call.lineage), elements)
 
@@ -80,7 +83,7 @@ class CallMatcher(StrictModel):
         return f"{self.model_dump_json(exclude={'schema_'})}{self.schema_ or ''}"
 
     def _about(
-        self, tools: Globs, call: ToolSelecting, agents: tuple[str, ...], elements: Quantifier
+        self, tools: Globs, call: AnyQuestion, agents: tuple[str, ...], elements: Quantifier
     ) -> Truth:
         named = globs.fits(tools, call.tool_name)
         if named is False:
@@ -88,7 +91,7 @@ class CallMatcher(StrictModel):
         concerned = self._matches(call, agents, elements)
         return concerned if named else every((None, concerned))
 
-    def _matches(self, call: ToolSelecting, agents: tuple[str, ...], elements: Quantifier) -> Truth:
+    def _matches(self, call: AnyQuestion, agents: tuple[str, ...], elements: Quantifier) -> Truth:
         if self._asks_who and not (
             _any(self.agents, *agents)
             and _any(self.agent_targets, call.agent_target)
@@ -102,17 +105,31 @@ class CallMatcher(StrictModel):
         return every((held, self.schema_(call.tool_input)))
 
     @cached_property
+    def is_unconditional(self) -> bool:
+        """True if the rule is about every call of its tools, whoever makes it and with any arguments."""
+        return not (self._asks_who or self.when or self.schema_ is not None)
+
+    @cached_property
     def _asks_who(self) -> bool:
         """True if anything but the tool and its arguments is checked."""
         return bool(self.agents or self.agent_targets or self.sessions or self.labels)
 
 
-def as_each_agent(call: ToolSelecting) -> Iterator[ToolSelecting]:
+def as_each_agent(call: AnyQuestion) -> Iterator[AnyQuestion]:
     """Yield the call as its own agent's, then as that of each other agent of its lineage."""
     yield call
     for agent in dict.fromkeys(call.lineage):
         if agent != call.agent:
-            yield call.model_copy(update={"agent": agent})
+            if isinstance(call, ToolQuestion):
+                yield call._replace(agent=agent)
+            else:
+                yield call.model_copy(update={"agent": agent})
+
+
+def explain_lineage(reason: str, agent: str, above: str) -> str:
+    """Return the reason of a denial that holds for an agent `above` the one that calls."""
+    works = f"{agent or 'this agent'}, which works for {above}"
+    return f"{reason}; this holds for {works}"[:MAX_REASON]
 
 
 def describe_unseen(rule: CallMatcher, call: ToolSelecting) -> str:

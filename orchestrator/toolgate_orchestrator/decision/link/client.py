@@ -24,6 +24,7 @@ from toolgate_bus.transport.ports import HoldPlace, Member, OrchestratorBus
 from toolgate_orchestrator.decision.deferral.claims import StandingClaims
 from toolgate_orchestrator.decision.faults import note_fault
 from toolgate_orchestrator.decision.link.live_session import LiveSession
+from toolgate_orchestrator.decision.link.local_tables import LocalTables
 from toolgate_orchestrator.decision.link.pauses import Pauses, explain_stop
 from toolgate_orchestrator.decision.link.recipients import Absence, Failures
 from toolgate_orchestrator.decision.link.scheduler_directory import SchedulerDirectory
@@ -56,6 +57,8 @@ class GateClient:
         self.ask, self.fact = bus.ask, bus.fact
         self.breaker = Breaker()
         self.directory = SchedulerDirectory()
+        self.tables = LocalTables(bus)
+        """Tables by which schedulers need not be asked."""
         self.loop = asyncio.get_running_loop()
         self.table = OpenRounds(self.loop)
         self._back: asyncio.Event = asyncio.Event()
@@ -93,6 +96,7 @@ class GateClient:
         if self._looking is not None:
             self._looking.cancel()
         self.table.close()
+        self.tables.close()
         self.pauses.close()
         self.kept.close()
         for watch in list(self.deferred.values()):
@@ -156,6 +160,7 @@ class GateClient:
         """Take the members of the roster that are alive."""
         directory = self.directory
         changed = directory.update(members, time.monotonic())
+        self.tables.follow(members, directory.announced, directory.keyed)
         self.absence.mark_alive(name for name, one in directory.announced.items() if not one.gone)
         for one, before in changed:
             if 0 < one.version < before:  # nobody may have read the open questions

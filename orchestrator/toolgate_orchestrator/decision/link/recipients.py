@@ -7,7 +7,7 @@ A required scheduler is asked about every tool. It is asked about requests to an
 has ever named them on this bus, or if the plan does.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, NamedTuple, get_args
 
@@ -73,6 +73,19 @@ class Recipients:
     """The same recipients without one of them, by its name; made when first needed."""
 
     NOBODY: ClassVar["Recipients"]
+
+    def only(self, names: Collection[str]) -> "Recipients":
+        """Return these recipients alone, none of them required: they have answered already."""
+        if not names:
+            return Recipients.NOBODY
+        return replace(
+            Recipients.NOBODY,
+            names=tuple(name for name in self.names if name in names),
+            required=dict.fromkeys(names, False),
+            priorities=self.priorities,
+            capped=self.capped,
+            _lesser={},
+        )
 
     def without(self, name: str | None) -> "Recipients":
         """Return the recipients without this scheduler."""

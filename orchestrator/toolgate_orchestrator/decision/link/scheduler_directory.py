@@ -43,7 +43,7 @@ class SchedulerDirectory:
         self.of_llm: set[str] = set()
         """Schedulers that ever asked for requests to an LLM. While away, required ones must rule on those."""
         self._spoken = WireVersions()
-        self._keyed: set[str] = set()
+        self.keyed: set[str] = set()
         """Schedulers that have a key and sign their announcements."""
         self._starts: dict[str, int] = {}
         """Newest start that was seen signed, for each scheduler."""
@@ -53,9 +53,9 @@ class SchedulerDirectory:
 
     def trust(self, names: Collection[str]) -> bool:
         """From now on trust these schedulers' announcements only if signed. Return True if that is new."""
-        if self._keyed.issuperset(names):
+        if self.keyed.issuperset(names):
             return False
-        self._keyed.update(names)
+        self.keyed.update(names)
         return True
 
     def prove(self, scheduler: str, start: str) -> bool:
@@ -113,7 +113,7 @@ class SchedulerDirectory:
         if one.signed:
             started = max(each.started for each in members)
             self._starts[name] = max(self._starts.get(name, started), started)
-        elif name in self._keyed:  # unsigned: anybody may have said it, so it narrows nothing
+        elif name in self.keyed:  # unsigned: anybody may have said it, so it narrows nothing
             tools = add_selector(("*",), one.tools)
             version = version or packing.VERSION
             other = any(each.signs_otherwise for each in members)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from toolgate_bus.protocol import packing
+from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.delegation import reroute
 from toolgate_bus.protocol.events import (
     IN_PROCESS,
@@ -23,7 +23,9 @@ from toolgate_bus.protocol.events import (
 )
 from toolgate_bus.protocol.names import AGAIN
 from toolgate_bus.protocol.signing import OTHER_SCHEME, Keyring, Kind, digest
+from toolgate_bus.ruling.conditions.matching import AnyQuestion
 from toolgate_bus.ruling.counterfactual import ProposedCall
+from toolgate_bus.ruling.local_table import LocalAnswer
 from toolgate_bus.ruling.round import Round, RoundResult
 
 from toolgate_orchestrator.decision.config import ToolgateConfig
@@ -91,7 +93,7 @@ class Dispatcher:
             self.go_on(call)
             if client is not None and not client.up:
                 await client.reachable(patience)
-        body = self._write(call, asking, audience)
+        body, sent = self._write(call, asking, audience)
         now = time.monotonic()
         asked, awaited = audience.names, audience.required
         if client is None or not client.breaker.calm or audience.absent:
@@ -100,10 +102,16 @@ class Dispatcher:
         if unasked:
             awaited, asked = self._left_out(call, unasked, awaited, asked)
         hopeless = self._skip_given_up(client, call, audience, awaited) if audience.absent else ()
+        everybody = asked == audience.names
         if local is not None:
             awaited = {**awaited, IN_PROCESS: False}
             call.put_to((IN_PROCESS,))
         call.put_to(asked, shadowed=bool(audience.shadows))
+        answers: Mapping[str, tuple[LocalAnswer, str]] = {}
+        if client is not None and client.tables.in_force and asked and phase != ADMIT:
+            answers = self._answer_locally(client, sent, body, asked, asking)
+            if answers:
+                asked = tuple(name for name in asked if name not in answers)
         round_ = Round(
             awaited,
             patience=patience,
@@ -126,6 +134,8 @@ class Dispatcher:
             if unasked or hopeless:
                 for name in (*(unasked or ()), *hopeless):
                     round_.unreachable(name)
+            for name, (answer, revision) in answers.items():
+                question.answer_locally(name, answer, revision, time.monotonic())
             question.end_if_over()
             if asked and client is not None:
                 self.table.leaves(now)
@@ -147,7 +157,7 @@ class Dispatcher:
                 self._settle(client, question, closed, patience)
             # A scheduler whose answer is on its way may have given something too.
             gives = phase == ADMIT and (not closed.denied or bool(set(closed.unfinished) - {*closed.held}))
-            everybody = asked == audience.names and not call.passed_over  # (a probed scheduler was asked too)
+            everybody = everybody and not call.passed_over  # (a probed scheduler was asked too)
             all_agree = closed.agreed and local is None and not audience.shadows and everybody
             call.end_round(question, closed, audience.group if all_agree else None, gives=gives)
         return closed
@@ -163,8 +173,42 @@ class Dispatcher:
             self.table.forget(call.rounds)
         call.forget_rounds()
 
-    def _write(self, call: DecisionState, asking: ToolQuestion, audience: Recipients) -> bytes:
-        """Return the body of a question. Values that were held back are kept with the call.
+    def find_denying(self, call: DecisionState, audience: Recipients) -> tuple[str, ...]:
+        """Return the schedulers whose local tables deny a call while they cannot be asked."""
+        client, asking = self._client, call.question
+        if client is None or not client.tables.in_force:
+            return ()
+        body, sent = self._write(call, asking, audience)
+        answers = self._answer_locally(client, sent, body, audience.names, asking)
+        return tuple(name for name, (answer, _) in answers.items() if answer.verdict.action == "deny")
+
+    @staticmethod
+    def _answer_locally(
+        client: GateClient, sent: ToolQuestion | None, body: bytes, asked: Sequence[str], asking: ToolQuestion
+    ) -> dict[str, tuple[LocalAnswer, str]]:
+        """Return the answers of local tables, each with its revision, by scheduler.
+
+        A table sees what its scheduler would be sent: `sent`, or what can be read in the body.
+        """
+        question: AnyQuestion | None = sent
+        found: dict[str, tuple[LocalAnswer, str]] = {}
+        for name in asked:
+            if name in client.tables.in_force:
+                if question is None:
+                    number = packing.NUMBERS[asking.phase, asking.again]
+                    question = codec.question(
+                        packing.Item(bytes.fromhex(asking.id), number, body, None, packing.NEWEST)
+                    )
+                if (answer := client.tables.answer(name, question)) is not None:
+                    found[name] = answer
+        return found
+
+    def _write(
+        self, call: DecisionState, asking: ToolQuestion, audience: Recipients
+    ) -> tuple[bytes, ToolQuestion | None]:
+        """Return the body of a question, and the question as it was sent, if nothing was held back.
+
+        Values that were held back are kept with the call.
 
         Schedulers see the tool's defaults for arguments that are left out; the tool is not given them.
         Arguments that no rule can read are put to no scheduler that counts: raises UnreadableQuestion.
@@ -182,7 +226,7 @@ class Dispatcher:
             call.write_replacement(outgoing)
         if outgoing is not None and outgoing.fault and audience.required:
             raise UnreadableQuestion(outgoing.fault)
-        return body
+        return body, asking if outgoing is None else None
 
     def _add_request(self, question: OpenRound) -> None:
         """Write the question again for schedulers that read the user's request. The record keeps it so."""

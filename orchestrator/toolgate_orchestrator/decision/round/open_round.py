@@ -24,6 +24,7 @@ from toolgate_bus.protocol.events import (
 from toolgate_bus.protocol.names import MAX_REASON
 from toolgate_bus.protocol.signing import Keyring, digest
 from toolgate_bus.ruling.counterfactual import ProposedCall
+from toolgate_bus.ruling.local_table import LocalAnswer
 from toolgate_bus.ruling.merge import RESTRICTIVE
 from toolgate_bus.ruling.round import Round, RoundResult
 from toolgate_bus.telemetry import metrics
@@ -172,6 +173,23 @@ class OpenRound:
         elif (read := self._read(scheduler, item, now)) is not None and not self.receive(read, now):
             self._late(read)
         return self._round.deadline != self.deadline
+
+    def answer_locally(self, scheduler: str, answer: LocalAnswer, revision: str, now: float) -> None:
+        """Take the answer of a scheduler's local table, as its verdict."""
+        if answer.is_plain:
+            priority = self.audience.priorities.get(scheduler, 0)
+            heard = ReceivedVerdict(
+                scheduler,
+                codec.PLAIN_CONTINUE,
+                priority,
+                self.phase,
+                now - self.started,
+                revision=revision,
+                again=self.question.again,
+            )
+        else:
+            heard = self.judge_verdict(scheduler, answer.verdict, b"", now, revision)
+        self.receive(heard, now)
 
     def take_late(self, scheduler: str, item: packing.Item, now: float) -> bool:
         """Take a verdict after the end. Return True if it was genuine."""

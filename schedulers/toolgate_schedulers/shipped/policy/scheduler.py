@@ -13,6 +13,7 @@ the call is denied, or waits; if they are, the rule's action counts. Only a poli
 facts.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import islice
@@ -26,7 +27,8 @@ from toolgate_bus.protocol.llm import add_selector
 from toolgate_bus.protocol.names import MAX_REASON, MAX_RULE
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.ruling.conditions.conditions import Quantifier, Truth
-from toolgate_bus.ruling.conditions.matching import Unknown, as_each_agent, check_unique, describe_unseen
+from toolgate_bus.ruling.conditions.matching import Unknown, as_each_agent, check_unique, describe_unseen, explain_lineage
+from toolgate_bus.ruling.local_table import DEFAULT_RULE, Answer, deny_by_default, deny_by_rule, encode_table
 from toolgate_bus.ruling.merge import ORDER
 
 from toolgate_schedulers.author.scheduler import SchedulerContext
@@ -43,7 +45,6 @@ Reason = Annotated[str, Field(min_length=1, max_length=800)]
 """Reason of a rule. The worker cuts reasons at 1024 characters, so this leaves room for the rule's name."""
 _ONLY_ASK = ("prompt", "options", "timeout_s")
 _ALLOWED = Continue()
-_DEFAULT = "default"
 _WOULD = {"deny": "denied", "ask": "asked a person"}
 _STRICTNESS: Final[Mapping[str, float]] = MappingProxyType({**ORDER, "hold": 0.5})
 MAX_TOLD: Final = 8
@@ -169,9 +170,8 @@ def explain_ruling(
             break
         above, rules = _rule_for_one(config, one, past)
         if _STRICTNESS[above.action] < _STRICTNESS[verdict.action]:
-            works = f"{call.agent or 'this agent'}, which works for {one.agent}"
-            reason = f"{above.reason}; this holds for {works}"
-            verdict, fired = above.model_copy(update={"reason": reason[:MAX_REASON]}), (*fired, *rules)
+            words = explain_lineage(above.reason or "", call.agent, one.agent)
+            verdict, fired = above.model_copy(update={"reason": words}), (*fired, *rules)
     return verdict, fired
 
 
@@ -229,6 +229,10 @@ def name_of(rule: PolicyRule, number: int) -> str:
     return rule.name or f"rule {number + 1}"
 
 
+def _reason_to_allow(rule: PolicyRule, name: str) -> str:
+    return rule.reason or f"allowed by {name}"
+
+
 def _add_observations(verdict: Verdict, observed: Sequence[str]) -> Verdict:
     """Add the actions of observing rules to the reason, if the call may run."""
     if not observed or not isinstance(verdict, Continue):
@@ -239,10 +243,9 @@ def _add_observations(verdict: Verdict, observed: Sequence[str]) -> Verdict:
 
 def _verdict(rule: PolicyRule, name: str, call: ToolSelecting, unseen: str) -> Verdict:
     if rule.action == "allow":
-        return Continue(reason=rule.reason or f"allowed by {name}")
+        return Continue(reason=_reason_to_allow(rule, name))
     if rule.action == "deny":
-        reason = f"{rule.reason or f'{call.tool_name} is not allowed'} ({name}{unseen})"
-        return Deny(reason=reason[:MAX_REASON], rule_name=name[:MAX_RULE])
+        return deny_by_rule(call.tool_name, name, rule.reason, unseen)
     optional: dict[str, Any] = {
         field: value for field in ("options", "timeout_s") if (value := getattr(rule, field)) is not None
     }
@@ -258,9 +261,37 @@ def _default(action: Action, call: ToolSelecting) -> Verdict:
     if action == "allow":
         return _ALLOWED
     if action == "deny":
-        return Deny(reason=f"no rule allows {call.tool_name} (default)", rule_name=_DEFAULT)
+        return deny_by_default(call.tool_name)
     prompt = f"May {call.tool_name} run? (no rule is about it)"
-    return AskUser(prompt=prompt, reason="no rule is about it", rule_name=_DEFAULT)
+    return AskUser(prompt=prompt, reason="no rule is about it", rule_name=DEFAULT_RULE)
+
+
+_ANSWERS: Final[Mapping[Action, Answer]] = MappingProxyType({"allow": "continue", "deny": "deny", "ask": "ask"})
+_CONDITIONS: Final = frozenset({"tools", "when", "agents", "labels", "sessions", "agent_targets"})
+
+
+def compile_table(config: PolicyConfig) -> bytes:
+    """Return the local table of a configuration; empty without one.
+
+    Rules on order look at calls that only the policy knows, so with one of them it is asked about all calls.
+    Rules that ask a person or observe have it asked about theirs.
+    """
+    if config.order_rules:
+        return b""
+    rules: list[dict[str, Any]] = []
+    for number, rule in enumerate(config.rules):
+        enforced = rule.mode == "enforce" and rule.action is not None
+        answer: Answer = _ANSWERS[rule.action] if enforced and rule.action is not None else "ask"
+        told = rule.model_dump(mode="json", by_alias=True, exclude_unset=True, include=_CONDITIONS)
+        if rule.schema_ is not None:
+            told["schema"] = json.loads(str(rule.schema_))
+        told |= {"name": name_of(rule, number), "answer": answer}
+        if answer == "deny" and rule.reason is not None:
+            told["reason"] = rule.reason
+        elif answer == "continue":
+            told["reason"] = _reason_to_allow(rule, name_of(rule, number))
+        rules.append(told)
+    return encode_table(rules, _ANSWERS[config.default])
 
 
 class Policy:
@@ -275,7 +306,7 @@ class Policy:
     def __init__(self, config: PolicyConfig) -> None:
         self.config = config
         self.tools = add_selector(self.tools, (glob for rule in config.rules for glob in rule.tools))
-
+        self.local_table = compile_table(config)
         self._keeper: OrderKeeper | None = None
 
     async def start(self, context: SchedulerContext) -> None:

@@ -231,7 +231,11 @@ class RedisSchedulerBus(InboxReader, SchedulerBus):
     async def announce(self, member: Member) -> Member:
         """Announce this priority, these tools and this revision; a bus that is away does it later."""
         self._member = replace(
-            self._member, priority=member.priority, tools=member.tools, revision=member.revision
+            self._member,
+            priority=member.priority,
+            tools=member.tools,
+            revision=member.revision,
+            table=member.table,
         )
         with contextlib.suppress(TransportError):
             self._member = replace(self._member, started=await self._host.roster.next_start())

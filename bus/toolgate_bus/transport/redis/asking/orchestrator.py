@@ -225,6 +225,16 @@ class RedisOrchestratorBus(OrchestratorBus):
 
     @property
     @override
+    def seen_at(self) -> float:
+        return self._heart.seen_at
+
+    @override
+    def report_tables(self, tables: Mapping[str, str]) -> None:
+        self._heart.tables = tables
+        self._poll.set()  # an operator may be waiting for it
+
+    @property
+    @override
     def store(self) -> RedisStore:
         return self._store
 

@@ -5,12 +5,13 @@ one is due, and acts on what it found.
 """
 
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Final
 
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys, shard_of
+from toolgate_bus.transport import lease
 from toolgate_bus.transport.ports import Arg
 from toolgate_bus.transport.redis.asking.agent_report import AgentReport
 from toolgate_bus.transport.redis.asking.fact_buffer import FACTS_RETENTION_MS, keep_commands
@@ -53,6 +54,10 @@ class OrchestratorHeart:
         self._required = required
         self.view = RosterView()
         """The roster at the last look."""
+        self.seen_at = float("-inf")
+        """Time (`lease.now`) at which that was asked for."""
+        self.tables: Mapping[str, str] = {}
+        """Local tables in force here, by scheduler: the digest of each."""
         self._hurry = True
         """True if the next look at the roster is at everything: a member joined or left."""
         self._beats = 0
@@ -99,7 +104,7 @@ class OrchestratorHeart:
         hurry, self._hurry = self._hurry, False
         await self._roster.learn_minute()
         look = self._roster.asks(everything=hurry)
-        reads = encode_reading(self._reader.reading, packing.VERSIONS, self._required)
+        reads = encode_reading(self._reader.reading, packing.VERSIONS, self._required, self.tables)
         told = self._roster.beat(f"o:{self._orchestrator}", reads)
         if hurry and TIME not in told:
             told.append(TIME)
@@ -130,7 +135,9 @@ class OrchestratorHeart:
             if self._known_writer:
                 await self.keep_facts(self._roster.seconds * 1000)
         names = self._roster.take_names(look, replies[: len(look.commands)])
+        asked_at = lease.now()
         self.view = await self._roster.resolve(names)
+        self.seen_at = asked_at
         self._adopt(self.view)
         if wrong is not None:
             raise wrong  # what could be read was

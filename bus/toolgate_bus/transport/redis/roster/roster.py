@@ -66,6 +66,8 @@ class RosterView:
     """Versions of the wire that each living orchestrator speaks."""
     required: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Schedulers that each orchestrator's sessions require; orchestrators that do not tell are missing."""
+    tables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Local tables in force at each living orchestrator, by scheduler: the digest of each."""
     hooks: frozenset[str] = frozenset()
     """Living owners of ledgers that hooks keep."""
 
@@ -75,17 +77,22 @@ class RosterView:
 
 
 def encode_reading(
-    schedulers: Iterable[str], wire: Sequence[int] = (), required: Iterable[str] | None = None
+    schedulers: Iterable[str],
+    wire: Sequence[int] = (),
+    required: Iterable[str] | None = None,
+    tables: Mapping[str, str] | None = None,
 ) -> bytes:
     """Return an orchestrator's heartbeat: the schedulers whose verdicts it reads, its versions of the wire,
-    and the schedulers that it requires, unless that is None.
+    the schedulers that it requires, unless that is None, and the local tables in force at it.
     """
-    told = {"reading": sorted(schedulers), **({"wire": list(wire)} if wire else {})}
+    told: dict[str, Any] = {"reading": sorted(schedulers), **({"wire": list(wire)} if wire else {})}
     beat = pack(told)
-    if required is None:
-        return beat
-    longer = pack({**told, "required": sorted(required)})
-    return longer if len(longer) <= MAX_MEMBER else beat
+    for more in ({} if required is None else {"required": sorted(required)}, {"tables": dict(tables or {})}):
+        if any(more.values()) or "required" in more:
+            longer = pack({**told, **more})
+            if len(longer) <= MAX_MEMBER:
+                told, beat = {**told, **more}, longer
+    return beat
 
 
 def decode_wire(raw: bytes) -> tuple[int, ...]:
@@ -104,6 +111,13 @@ def decode_required(raw: bytes) -> frozenset[str] | None:
     """Return the schedulers that an orchestrator's heartbeat names as required; None if it does not tell."""
     told = _field(raw, "required")
     return frozenset(one for one in told if isinstance(one, str)) if isinstance(told, list) else None
+
+
+def decode_tables(raw: bytes) -> dict[str, str]:
+    """Return the local tables in force at an orchestrator, by scheduler: the digest of each."""
+    told = _field(raw, "tables")
+    found = told.items() if isinstance(told, dict) else ()
+    return {name: digest for name, digest in found if isinstance(name, str) and isinstance(digest, str)}
 
 
 def encode_role(role: ReaderRole) -> bytes:
@@ -266,6 +280,7 @@ class Roster:
                 for name, beat in found.items()
                 if name[0] == "o" and (required := decode_required(beat)) is not None
             },
+            tables={name[2:]: decode_tables(beat) for name, beat in found.items() if name[0] == "o"},
             readers=len(roles),
             roles=roles,
             gone=gone,

@@ -1,0 +1,165 @@
+"""Local tables at the gate: what a scheduler's table answers is not asked, and never says more than it."""
+
+import asyncio
+import json
+
+import pytest
+from gate_world import growth
+from toolgate_bus.protocol.events import Continue, Deny
+from toolgate_bus.ruling.local_table import digest_of, table_key
+from toolgate_bus.transport import lease
+from toolgate_orchestrator import Call, Caller
+
+pytestmark = pytest.mark.pure
+
+TOOLS = {name: {"type": "object"} for name in ("read", "delete", "pay", "fast")}
+TABLE = json.dumps(
+    {
+        "rules": [
+            {"tools": ["delete"], "answer": "deny", "name": "no deletes"},
+            {"tools": ["pay"], "when": {"amount": {"gt": 100}}, "answer": "ask"},
+            {"tools": ["read"], "agents": "boss", "answer": "deny"},
+        ],
+        "default": "continue",
+    }
+).encode()
+
+
+class Rules:
+    """A scheduler's `decide` that counts what it is asked."""
+
+    def __init__(self):
+        self.asked = []
+
+    async def __call__(self, call):
+        self.asked.append(call.tool_name)
+        return Continue()
+
+
+async def until(true):
+    async with asyncio.timeout(5):
+        while not true():
+            await asyncio.sleep(0.001)
+
+
+async def in_force(gate, name="policy"):
+    tables = gate._client.tables
+    await until(lambda: name in tables.in_force)
+    return tables
+
+
+@pytest.fixture
+def rules():
+    return Rules()
+
+
+@pytest.fixture
+async def gate(world, rules):
+    await world.scheduler("policy", rules.__call__, local_table=TABLE)
+    made = await world.gate(required=["policy"])
+    await in_force(made)
+    return made
+
+
+async def test_what_the_table_answers_is_not_asked(gate, rules):
+    assert (await gate.decide(Call("read", {}, TOOLS))).outcome == "continue"
+    denied = await gate.decide(Call("delete", {}, TOOLS))
+    assert (denied.outcome, denied.scheduler) == ("deny", "policy")
+    assert "delete is not allowed (no deletes)" in denied.reason
+    assert [one.revision for one in denied.verdicts] == [" local"]
+    assert rules.asked == []
+
+
+async def test_the_rest_is_asked(gate, rules):
+    assert (await gate.decide(Call("pay", {"amount": 5}, TOOLS))).outcome == "continue"
+    assert rules.asked == []
+    assert (await gate.decide(Call("pay", {"amount": 500}, TOOLS))).outcome == "continue"
+    assert (await gate.decide(Call("pay", {"amount": {"a": 1}}, TOOLS))).outcome == "continue"
+    assert rules.asked == ["pay", "pay"]
+
+
+async def test_a_table_sees_what_its_scheduler_would_be_sent(world, rules):
+    await world.scheduler("policy", rules.__call__, local_table=TABLE)
+    gate = await world.gate(redact={"fields": ["amount"]})
+    await in_force(gate)
+    assert (await gate.decide(Call("pay", {"amount": 5}, TOOLS))).allowed
+    assert rules.asked == ["pay"]  # the amount is hidden: it is unknown whether the rule fits
+
+
+async def test_a_call_counts_for_each_agent_above(gate):
+    at = Caller(session="s", agent="clerk", parent="r", lineage=("boss", "clerk"), root="r")
+    assert (await gate.decide(Call("read", {}, TOOLS, at))).outcome == "deny"
+
+
+async def test_another_schedulers_denial_counts_beside_a_table(world, rules):
+    await world.scheduler("policy", rules.__call__, local_table=TABLE)
+    await world.scheduler("other", Deny(reason="not today"))
+    gate = await world.gate()
+    await in_force(gate)
+    assert (await gate.decide(Call("read", {}, TOOLS))).outcome == "deny"
+    assert rules.asked == []
+
+
+async def test_replicas_that_announce_different_tables_are_asked(world, gate, rules):
+    tables = gate._client.tables
+    other = await world.scheduler("policy", rules.__call__, local_table=b'{"default":"continue"}')
+    await until(lambda: not tables.in_force)
+    assert (await gate.decide(Call("delete", {}, TOOLS))).outcome == "continue"
+    assert rules.asked == ["delete"]
+    await other.aclose()
+    await in_force(gate)
+    assert (await gate.decide(Call("delete", {}, TOOLS))).outcome == "deny"
+
+
+async def test_a_scheduler_that_has_left_is_missed_at_once(world, rules):
+    bus = await world.scheduler("policy", rules.__call__, local_table=TABLE)
+    gate = await world.gate(required=["policy"], patience_ms=50)
+    await in_force(gate)
+    await bus.aclose()
+    denied = await gate.decide(Call("read", {}, TOOLS))
+    assert (denied.outcome, denied.why) == ("deny", "silent")
+
+
+async def test_a_continue_counts_as_long_as_the_heartbeats_and_a_denial_longer(gate, rules, monkeypatch):
+    later = lease.now() + lease.LEASE_S + 1
+    monkeypatch.setattr(type(gate._client.bus), "seen_at", property(lambda _: later - lease.LEASE_S - 1))
+    monkeypatch.setattr(lease, "now", lambda: later)
+    assert (await gate.decide(Call("read", {}, TOOLS))).allowed
+    assert rules.asked == ["read"]
+    assert (await gate.decide(Call("delete", {}, TOOLS))).outcome == "deny"
+    assert rules.asked == ["read"]
+
+
+@pytest.mark.parametrize("policy", ["continue", "deny"])
+async def test_while_the_bus_is_away_what_the_table_denies_is_denied(world, rules, policy):
+    await world.scheduler("policy", rules.__call__, local_table=TABLE)
+    gate = await world.gate(on_bus_down=policy, patience_ms=20)
+    await in_force(gate)
+    gate._client.on_connection(False)
+    denied = await gate.decide(Call("delete", {}, TOOLS))
+    assert denied.outcome == "deny"
+    assert denied.why == ("denied" if policy == "continue" else "bus_down")
+    assert (await gate.decide(Call("read", {}, TOOLS))).allowed is (policy == "continue")
+
+
+@pytest.mark.parametrize("raw", [b"{", TABLE + b" ", b"{}" * 40_000], ids=["broken", "another", "too long"])
+async def test_a_table_that_is_not_as_announced_is_refused_and_its_scheduler_asked(world, rules, raw):
+    refused = growth("toolgate_bad_messages_total", sender="policy", reason="malformed")
+    await world.scheduler("policy", rules.__call__, local_table=TABLE)
+    await world.hub.store.put(table_key("policy", digest_of(TABLE)), raw)
+    gate = await world.gate()
+    await until(lambda: refused() == 1)
+    assert (await gate.decide(Call("delete", {}, TOOLS))).allowed
+    assert rules.asked == ["delete"]
+
+
+async def test_a_replacement_is_answered_like_a_call(world, rules):
+    from toolgate_bus.protocol.events import Modify
+
+    await world.scheduler("policy", rules.__call__, local_table=TABLE)
+    await world.scheduler("router", lambda call: Modify(tool="delete") if call.phase == "select" else Continue())
+    gate = await world.gate()
+    await in_force(gate)
+    denied = await gate.decide(Call("fast", {}, TOOLS))
+    assert (denied.outcome, denied.scheduler) == ("deny", "policy")
+    assert rules.asked == []
