@@ -26,6 +26,7 @@ from toolgate_bus.protocol.signing import OTHER_SCHEME, Keyring, Kind, digest
 from toolgate_bus.ruling.conditions.matching import AnyQuestion
 from toolgate_bus.ruling.counterfactual import ProposedCall
 from toolgate_bus.ruling.local_table import LocalAnswer
+from toolgate_bus.ruling.merge import NOTHING
 from toolgate_bus.ruling.round import Round, RoundResult
 
 from toolgate_orchestrator.decision.config import ToolgateConfig
@@ -112,6 +113,13 @@ class Dispatcher:
             answers = self._answer_locally(client, sent, body, asked, asking)
             if answers:
                 asked = tuple(name for name in asked if name not in answers)
+                plain = all(answer.is_plain for answer, _ in answers.values())
+                if plain and not (asked or local is not None or audience.shadows or unasked or hopeless):
+                    agreed = audience.group if everybody and not call.passed_over else None
+                    heard = self._hear_locally(audience, asking, answers, now)
+                    call.agree_locally(heard, agreed)
+                    await self.table.rest(call.started)
+                    return RoundResult(NOTHING, (), (), (), (), heard, agreed=True)
         round_ = Round(
             awaited,
             patience=patience,
@@ -181,6 +189,28 @@ class Dispatcher:
         body, sent = self._write(call, asking, audience)
         answers = self._answer_locally(client, sent, body, audience.names, asking)
         return tuple(name for name, (answer, _) in answers.items() if answer.verdict.action == "deny")
+
+    @staticmethod
+    def _hear_locally(
+        audience: Recipients,
+        asking: ToolQuestion,
+        answers: Mapping[str, tuple[LocalAnswer, str]],
+        began: float,
+    ) -> tuple[ReceivedVerdict, ...]:
+        """Return plain continues of local tables as verdicts: the usual case, without a round."""
+        took, priorities = time.monotonic() - began, audience.priorities
+        return tuple(
+            ReceivedVerdict(
+                name,
+                codec.PLAIN_CONTINUE,
+                priorities.get(name, 0),
+                asking.phase,
+                took,
+                revision=revision,
+                again=asking.again,
+            )
+            for name, (_, revision) in answers.items()
+        )
 
     @staticmethod
     def _answer_locally(
