@@ -1,0 +1,188 @@
+"""Rules that change as fast as each is in force, under decisions in several processes: does one slip through?
+
+    python tests/benchmarks/rule_changes.py
+    python tests/benchmarks/rule_changes.py --decisions 1000000 --gates 8 --table-bytes 60000 --json
+
+Each change denies one tool of ten and allows the one before. Once every gate has reported it
+(`toolgate policy status`), no call of that tool may run until the next change begins. All processes share the
+machine's clock. The exit code is 1 if one did.
+"""
+
+import argparse
+import asyncio
+import bisect
+import json
+import os
+import sys
+import time
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+from harness import WORKER, Columns, Report, count, options, start
+from toolgate_bus.config.check import check
+from toolgate_bus.server.embedded import private_server
+from toolgate_bus.state.shared import connect_shared_state
+from toolgate_bus.transport.redis.answering.scheduler import RedisSchedulerBus
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.roster.roster import Roster
+from toolgate_orchestrator import Call, Gate
+from toolgate_orchestrator.commands.bench.measure import quantile
+from toolgate_orchestrator.commands.bench.processes import read_line, start_processes
+from toolgate_schedulers.author.forms import as_scheduler
+from toolgate_schedulers.author.scheduler import Scheduler
+from toolgate_schedulers.commands.policy_status import describe_tables
+from toolgate_schedulers.shipped.policy.scheduler import Policy, PolicyConfig
+from toolgate_schedulers.worker.worker import Worker
+
+NAMESPACE = "changes"
+TOOLS = tuple(f"tool_{number}" for number in range(10))
+LOOK_S = 0.002
+END_S = 120.0
+AT_ONCE = 8
+"""Decisions in flight in each process."""
+COLUMNS: Columns = {
+    "decisions": lambda row: row["decisions"],
+    "per s": lambda row: row["per_second"],
+    "by table": lambda row: f"{row['by_table']:.1%}",
+    "changes": lambda row: row["changes"],
+    "in force after: median": lambda row: f"{row['p50_ms']:.1f} ms",
+    "p99": lambda row: f"{row['p99_ms']:.1f} ms",
+    "longest": lambda row: f"{row['max_ms']:.1f} ms",
+    "slipped through": lambda row: row["slipped"],
+}
+OPTIONS = options(__doc__)
+OPTIONS.add_argument("--decisions", type=count, default=200_000, help="of all processes (default: 200000)")
+OPTIONS.add_argument("--gates", type=count, default=4, help="number of processes (default: 4)")
+OPTIONS.add_argument(
+    "--table-bytes", type=int, default=0, help="size that a table is filled up to (default: as it is)"
+)
+
+
+def make_policy(denied: int, table_bytes: int) -> Scheduler:
+    """Return a policy that denies one tool; further rules fill its table."""
+    rules: list[dict[str, Any]] = [{"tools": TOOLS[denied], "action": "deny", "name": f"change {denied}"}]
+    filler = {"tools": "never_called", "action": "deny", "reason": "x" * 500}
+    rules += [filler] * max(0, table_bytes // 600 - 1)
+    return as_scheduler(Policy(check(PolicyConfig, {"rules": rules}, "rules")))
+
+
+async def ask() -> None:
+    """Decide until stdin ends; then print when each allowed call of each tool began, and the counts."""
+    allowed = {tool: array("d") for tool in TOOLS}
+    done = by_table = 0
+    wanted = int(os.environ["DECISIONS"])
+
+    async def lane(gate: Gate, first: int) -> None:
+        nonlocal done, by_table
+        number = first
+        while done < wanted:
+            number, tool = number + 1, TOOLS[number % len(TOOLS)]
+            began = time.monotonic()
+            decision = await gate.decide(Call(tool, {"number": number}, TOOLS))
+            done += 1
+            by_table += all(one.revision.endswith(" local") for one in decision.verdicts)
+            if decision.allowed:
+                allowed[tool].append(began)
+
+    async with Gate.open(
+        redis=os.environ["TOOLGATE_REDIS_URL"], namespace=NAMESPACE, required=["policy"], patience_ms=10_000
+    ) as gate:
+        print("ready", flush=True)
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+        await asyncio.gather(*(lane(gate, first) for first in range(AT_ONCE)))
+        told = {tool: list(times) for tool, times in allowed.items()}
+        print(json.dumps({"done": done, "by_table": by_table, "allowed": told}), flush=True)
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+
+
+class Change:
+    """One change of the rules: the tool that it denies, its times, and the start of the next one."""
+
+    def __init__(self, tool: str) -> None:
+        self.tool, self.began = tool, time.monotonic()
+        self.in_force = self.ended = float("inf")
+
+
+async def change_rules(url: str, table_bytes: int, is_over: asyncio.Event, report: Report) -> list[Change]:
+    """Change the rules as soon as each change is in force everywhere, until all decisions are made."""
+    changes: list[Change] = []
+    bus = RedisSchedulerBus(url, NAMESPACE)
+    shared = lambda: connect_shared_state(url, bus.commands, NAMESPACE)  # noqa: E731 - one for each version
+    worker = Worker(make_policy(0, table_bytes), bus, shared=shared(), namespace=NAMESPACE)
+    commands = RedisCommands(url, "changes-status", connections=1)
+    roster = Roster(commands, NAMESPACE)
+    running = asyncio.create_task(worker.run())
+    try:
+        while not worker._joined:
+            await asyncio.sleep(LOOK_S)
+        while not is_over.is_set():
+            change = Change(TOOLS[(len(changes) + 1) % len(TOOLS)])
+            if changes:
+                changes[-1].ended = change.began
+            await worker.swap(make_policy((len(changes) + 1) % len(TOOLS), table_bytes), shared())
+            changes.append(change)
+            while not is_over.is_set():
+                found = describe_tables(await roster.read())
+                if found and all(one.is_everywhere and one.digest for one in found):
+                    change.in_force = time.monotonic()
+                    break
+                await asyncio.sleep(LOOK_S)
+            report.tell(f"{len(changes)} changes")
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await commands.aclose()
+    return changes
+
+
+def count_slipped(changes: Sequence[Change], allowed: dict[str, list[float]]) -> int:
+    """Return how many calls began while their denial was in force everywhere, and were allowed."""
+    slipped = 0
+    for change in changes:
+        if change.in_force < float("inf"):
+            times = allowed[change.tool]
+            until = min(change.ended, time.monotonic())
+            slipped += bisect.bisect_left(times, until) - bisect.bisect_left(times, change.in_force)
+    return slipped
+
+
+async def main(given: argparse.Namespace, report: Report) -> int:
+    """Run it once, and print what came of it."""
+    report.show_machine()
+    with private_server() as server:
+        env = {**os.environ, "TOOLGATE_REDIS_URL": server.url}
+        env["DECISIONS"] = str(given.decisions // given.gates)
+        commands = [(sys.executable, __file__, WORKER)] * given.gates
+        over = asyncio.Event()
+        async with start_processes(commands, "a gate", env=env) as gates:
+            changing = asyncio.create_task(change_rules(server.url, given.table_bytes, over, report))
+            began = time.monotonic()
+            for gate in gates:
+                assert gate.stdin is not None
+                gate.stdin.write(b"go\n")
+            told = [json.loads(await read_line(gate, "a gate", END_S * 10)) for gate in gates]
+            took = time.monotonic() - began
+            over.set()
+            changes = await changing
+    allowed = {tool: sorted(at for one in told for at in one["allowed"][tool]) for tool in TOOLS}
+    spans = sorted((one.in_force - one.began) * 1000 for one in changes if one.in_force < float("inf"))
+    done = sum(one["done"] for one in told)
+    row = {
+        "gates": given.gates,
+        "decisions": done,
+        "per_second": round(done / took),
+        "by_table": sum(one["by_table"] for one in told) / done,
+        "changes": len(spans),
+        "p50_ms": quantile(spans, 0.5),
+        "p99_ms": quantile(spans, 0.99),
+        "max_ms": spans[-1],
+        "slipped": count_slipped(changes, allowed),
+    }
+    report.add(row)
+    report.show(COLUMNS, [row])
+    return 1 if row["slipped"] else 0
+
+
+if __name__ == "__main__":
+    start(OPTIONS, main, ask)
