@@ -110,7 +110,7 @@ class Dispatcher:
         call.put_to(asked, shadowed=bool(audience.shadows))
         answers: Mapping[str, tuple[LocalAnswer, str]] = {}
         if client is not None and client.tables.in_force and asked and phase != ADMIT:
-            answers = self._answer_locally(client, sent, body, asked, asking)
+            answers = self._answer_locally(client, sent, body, asked, asking, audience.shadows)
             if answers:
                 asked = tuple(name for name in asked if name not in answers)
                 plain = all(answer.is_plain for answer, _ in answers.values())
@@ -187,7 +187,7 @@ class Dispatcher:
         if client is None or not client.tables.in_force:
             return ()
         body, sent = self._write(call, asking, audience)
-        answers = self._answer_locally(client, sent, body, audience.names, asking)
+        answers = self._answer_locally(client, sent, body, audience.names, asking, audience.shadows)
         return tuple(name for name, (answer, _) in answers.items() if answer.verdict.action == "deny")
 
     @staticmethod
@@ -214,7 +214,12 @@ class Dispatcher:
 
     @staticmethod
     def _answer_locally(
-        client: GateClient, sent: ToolQuestion | None, body: bytes, asked: Sequence[str], asking: ToolQuestion
+        client: GateClient,
+        sent: ToolQuestion | None,
+        body: bytes,
+        asked: Sequence[str],
+        asking: ToolQuestion,
+        shadows: frozenset[str],
     ) -> dict[str, tuple[LocalAnswer, str]]:
         """Return the answers of local tables, each with its revision, by scheduler.
 
@@ -223,7 +228,7 @@ class Dispatcher:
         question: AnyQuestion | None = sent
         found: dict[str, tuple[LocalAnswer, str]] = {}
         for name in asked:
-            if name in client.tables.in_force:
+            if name in client.tables.in_force and name not in shadows:
                 if question is None:
                     number = packing.NUMBERS[asking.phase, asking.again]
                     question = codec.question(
