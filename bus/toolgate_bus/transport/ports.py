@@ -239,7 +239,7 @@ class OrchestratorBus(Protocol):
 
     @property
     def seen_at(self) -> float:
-        """Time at which the newest roster was asked for, by `lease.now`: since then the bus may have changed."""
+        """Time (`lease.now`) at which the newest roster was asked for."""
         return lease.now()
 
     def report_tables(self, tables: Mapping[str, str]) -> None:

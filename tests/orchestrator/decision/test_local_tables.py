@@ -157,7 +157,9 @@ async def test_a_replacement_is_answered_like_a_call(world, rules):
     from toolgate_bus.protocol.events import Modify
 
     await world.scheduler("policy", rules.__call__, local_table=TABLE)
-    await world.scheduler("router", lambda call: Modify(tool="delete") if call.phase == "select" else Continue())
+    await world.scheduler(
+        "router", lambda call: Modify(tool="delete") if call.phase == "select" else Continue()
+    )
     gate = await world.gate()
     await in_force(gate)
     denied = await gate.decide(Call("fast", {}, TOOLS))

@@ -15,16 +15,26 @@ pytestmark = pytest.mark.pure
 
 TOOLS = ["send_mail", "delete_file", "delete_me", "pay", "ｐａｙ"]
 GLOBS = st.lists(st.sampled_from([*TOOLS[:4], "delete_*", "*", "p?y"]), min_size=1, max_size=2)
-VALUES = st.sampled_from(["ann@ok.example", "eve@evil.example", "12", 12, 5.5, None, True, [], ["a", "b"], {}])
+VALUES = st.sampled_from(
+    ["ann@ok.example", "eve@evil.example", "12", 12, 5.5, None, True, [], ["a", "b"], {}]
+)
 HIDDEN = st.sampled_from([{"$toolgate": "redacted"}, "⟦redacted⟧", '{"to": "ann@ok.example"}'])
 TESTS = st.sampled_from(
-    ["*@ok.example", "*evil*", {"gt": 10}, {"in": ["12", "a"]}, {"exists": True}, {"matches": "^1"}, {"under": "/srv"}]
+    [
+        "*@ok.example",
+        "*evil*",
+        {"gt": 10},
+        {"in": ["12", "a"]},
+        {"exists": True},
+        {"matches": "^1"},
+        {"under": "/srv"},
+    ]
 )
 RULES = st.lists(
     st.fixed_dictionaries(
         {"tools": GLOBS, "action": st.sampled_from(["allow", "deny", "deny", "ask"])},
         optional={
-            "when": st.dictionaries(st.sampled_from(["to", "n", "a.b", "list[*]"]), TESTS, max_size=2),
+            "when": st.dictionaries(st.sampled_from(["to", "n", "a.b", "list"]), TESTS, max_size=2),
             "agents": st.sampled_from(["clerk", "boss", "?*"]),
             "labels": st.just({"team": "red*"}),
             "unknown": st.sampled_from(["allow", "deny"]),
@@ -118,10 +128,15 @@ def test_a_rule_that_observes_has_its_policy_asked():
     assert table_of(config).answer(call("pay")) is None
 
 
+LOOKING_AHEAD = {"rules": [{"tools": ["a"], "answer": "deny", "when": {"a": {"matches": "(?=a)"}}}]}
+
+
 @pytest.mark.parametrize(
     "raw",
-    [b"", b"[]", b"{", b'{"rules": [{}]}', b'{"default": "yes"}', b"[" * 100_000, b" " * (MAX_TABLE + 1)]
-    + [json.dumps({"rules": [{"tools": ["a"], "answer": "deny", "when": {"a": {"matches": "(?=a)"}}}]}).encode()],
+    [
+        *(b"", b"[]", b"{", b'{"rules": [{}]}', b'{"default": "yes"}', b"[" * 60_000, b" " * (MAX_TABLE + 1)),
+        json.dumps(LOOKING_AHEAD).encode(),
+    ],
 )
 def test_what_is_no_table_is_refused(raw):
     with pytest.raises(CodecError):

@@ -82,9 +82,7 @@ class CallMatcher(StrictModel):
         """The whole rule as a text, to identify it by its words instead of its place."""
         return f"{self.model_dump_json(exclude={'schema_'})}{self.schema_ or ''}"
 
-    def _about(
-        self, tools: Globs, call: AnyQuestion, agents: tuple[str, ...], elements: Quantifier
-    ) -> Truth:
+    def _about(self, tools: Globs, call: AnyQuestion, agents: tuple[str, ...], elements: Quantifier) -> Truth:
         named = globs.fits(tools, call.tool_name)
         if named is False:
             return False

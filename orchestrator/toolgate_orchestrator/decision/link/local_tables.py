@@ -6,7 +6,7 @@ heartbeats that were read still count (`lease`). It says `deny` longer: also whi
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from toolgate_bus.errors import CodecError, ToolgateError

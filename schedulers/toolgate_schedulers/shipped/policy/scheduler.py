@@ -27,7 +27,13 @@ from toolgate_bus.protocol.llm import add_selector
 from toolgate_bus.protocol.names import MAX_REASON, MAX_RULE
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.ruling.conditions.conditions import Quantifier, Truth
-from toolgate_bus.ruling.conditions.matching import Unknown, as_each_agent, check_unique, describe_unseen, explain_lineage
+from toolgate_bus.ruling.conditions.matching import (
+    Unknown,
+    as_each_agent,
+    check_unique,
+    describe_unseen,
+    explain_lineage,
+)
 from toolgate_bus.ruling.local_table import DEFAULT_RULE, Answer, deny_by_default, deny_by_rule, encode_table
 from toolgate_bus.ruling.merge import ORDER
 
@@ -266,7 +272,9 @@ def _default(action: Action, call: ToolSelecting) -> Verdict:
     return AskUser(prompt=prompt, reason="no rule is about it", rule_name=DEFAULT_RULE)
 
 
-_ANSWERS: Final[Mapping[Action, Answer]] = MappingProxyType({"allow": "continue", "deny": "deny", "ask": "ask"})
+_ANSWERS: Final[Mapping[Action, Answer]] = MappingProxyType(
+    {"allow": "continue", "deny": "deny", "ask": "ask"}
+)
 _CONDITIONS: Final = frozenset({"tools", "when", "agents", "labels", "sessions", "agent_targets"})
 
 
