@@ -78,7 +78,7 @@ MUTANTS = (
     Mutant(
         "law 6",
         "over budget the LLM is offered whatever is free",
-        f"{SCHEDULERS}/shipped/cost_aware/messages.py",
+        f"{SCHEDULERS}/shipped/cost_aware/scheduler.py",
         "for tool in (group.tools if group else None) or () if tool",
         "for tool in call.available_tools if tool",
         "../schedulers/shipped/test_cost_aware_parts.py",

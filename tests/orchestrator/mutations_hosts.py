@@ -35,7 +35,7 @@ MUTANTS = (
     Mutant(
         "hosts",
         "a running tool does not find its call",
-        f"{_TURN}/calls/running_tool.py",
+        f"{_TURN}/calls/tool_call.py",
         '    contexts[task] = {"tool_call_id": call.id, "parallel_group_id": call.group or None}\n',
         "    contexts[task] = {}\n",
         f"{_HOSTS}::test_a_running_tool_finds_its_call_and_its_group_under_its_task",
@@ -69,7 +69,7 @@ MUTANTS = (
     Mutant(
         "hosts",
         "a session's id leads out of the folder of sessions",
-        f"{ORCHESTRATOR}/modules/hooks_logging/place.py",
+        f"{ORCHESTRATOR}/modules/hooks_logging/module.py",
         "    name = session if _NAME.fullmatch(session) else",
         "    name = session if session else",
         "../orchestrator/modules/test_hooks_logging_place.py::test_a_sessions_id_leads_nowhere_else",

@@ -62,7 +62,7 @@ MUTANTS = (
     ),
     _mutant(
         "what could not be saved is gone on with",
-        "checkpoint.py",
+        "turn.py",
         "        if done is False:\n",
         "        if done is False and False:\n",
         "test_checkpoint.py::test_what_could_not_be_saved_ends_the_turn_before_another_request",

@@ -31,7 +31,6 @@ from toolgate_orchestrator.guard.gate_thread import BLOCKS, CLOSE_S, GateThread,
 from toolgate_orchestrator.guard.llm_requests import LlmRequests
 from toolgate_orchestrator.guard.reports import Cost, Reports
 from toolgate_orchestrator.guard.ruling import Decider, Ruling, check_notice
-from toolgate_orchestrator.guard.settings import read_settings
 from toolgate_orchestrator.guard.streams import end_call, end_later, is_loop_running
 from toolgate_orchestrator.guard.tool_registry import Execute, ToolRegistry, make_tool, raise_denied
 from toolgate_orchestrator.guard.turns import AgentTurn, OnStop, Presences
@@ -39,6 +38,47 @@ from toolgate_orchestrator.guard.turns import AgentTurn, OnStop, Presences
 if TYPE_CHECKING:
     from toolgate_orchestrator.decision.config import ToolgateConfig
     from toolgate_orchestrator.decision.round.decision_state import OnHold
+from os import fspath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from toolgate_orchestrator.decision.config import ToolgateConfig
+
+
+SECTION: Final = "toolgate"
+
+
+def read_settings(
+    config: "ToolgateConfig | str | PathLike[str] | None", fields: Mapping[str, Any]
+) -> "ToolgateConfig":
+    """Return the configuration; `fields` override the value or the file. Raise ConfigError.
+
+    A file holds the section `toolgate:`, alone or beside other sections, or only the content of that section.
+    """
+    # Late: a program that only names the class Guard need not wait for pydantic.
+    from toolgate_orchestrator.decision.config import ToolgateConfig, parse
+
+    if config is None:
+        return parse(dict(fields), "Guard")
+    if isinstance(config, ToolgateConfig):
+        return parse({**config.model_dump(exclude_unset=True), **fields}, "Guard") if fields else config
+    return parse({**_read(fspath(config)), **fields}, fspath(config))
+
+
+def _read(path: str) -> dict[str, Any]:
+    # Late: most programs say what they want in keywords.
+    from pathlib import Path
+
+    from toolgate_bus.config.document import read_document
+
+    document = read_document(Path(path))
+    found = document.value
+    if isinstance(found, Mapping) and SECTION in found and "required" in found:
+        raise ConfigError(f"{path}: required: it is ignored beside `{SECTION}:`; move it into that section")
+    section = found.get(SECTION, found) if isinstance(found, Mapping) else found
+    if document.root is None or not isinstance(section, Mapping):
+        raise ConfigError(f"{path}: add a section `{SECTION}:` with the settings of this guard's gate")
+    return dict(section)
 
 
 F = TypeVar("F", bound=Callable[..., Any])

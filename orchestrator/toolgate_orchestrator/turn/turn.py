@@ -37,7 +37,6 @@ from toolgate_orchestrator.turn.calls.pipeline import NOT_RUN, CallPipeline, Cal
 from toolgate_orchestrator.turn.calls.selection import Selection
 from toolgate_orchestrator.turn.calls.tool_call import CallRefusal, ToolCalls
 from toolgate_orchestrator.turn.cancellation import CancellationWatch, despite_cancellation
-from toolgate_orchestrator.turn.checkpoint import save_checkpoint
 from toolgate_orchestrator.turn.facts import FactWriter, Note, span_of_turn
 from toolgate_orchestrator.turn.goals.pursuit import NO_GOAL, GoalPursuit
 from toolgate_orchestrator.turn.hooks.completion import describe_answer
@@ -69,6 +68,35 @@ from toolgate_orchestrator.turn.values.results import Results
 
 if TYPE_CHECKING:
     from toolgate_orchestrator.turn.loop import LoopBase
+import inspect
+from typing import Final
+
+from toolgate_bus.errors import ToolgateError
+
+CHECKPOINT: Final = "session.durable_checkpoint"
+"""Capability of the host: a function without arguments, synchronous or not."""
+
+
+class CheckpointFailure(ToolgateError, RuntimeError):  # noqa: N818 - named by what happened
+    """The host could not save the conversation; the turn ends before another request."""
+
+
+async def save_checkpoint(coordinator: Any) -> None:
+    """Have the host save the conversation, if it can. Raise CheckpointFailure."""
+    look_up = getattr(coordinator, "get_capability", None)
+    save = look_up(CHECKPOINT) if callable(look_up) else None
+    if save is None:
+        return
+    try:
+        if not callable(save):
+            raise TypeError(f"{CHECKPOINT} is not a function")
+        done = save()
+        if inspect.isawaitable(done):
+            done = await done
+        if done is False:
+            raise RuntimeError("the host reported that it did not save")
+    except Exception as error:
+        raise CheckpointFailure(f"Durable session checkpoint failed: {error}") from error
 
 
 RunCalls = Callable[["Turn", Sequence[ToolCall], Results], Awaitable[None]]

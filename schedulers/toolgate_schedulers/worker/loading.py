@@ -3,17 +3,18 @@
 Everything that can be wrong is found here, before the bus is joined, and raised as a ConfigError.
 """
 
+import ast
 import difflib
 import importlib
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel
 from toolgate_bus.config.check import check
@@ -23,7 +24,62 @@ from toolgate_bus.protocol.revision import Revision, revision_of
 
 from toolgate_schedulers.author.forms import as_scheduler
 from toolgate_schedulers.author.scheduler import Scheduler
-from toolgate_schedulers.worker.suggestions import suggest_spec
+
+MAX_BYTES: Final = 256 * 1024
+MAX_NAMED: Final = 5
+PLACEHOLDER: Final = "ATTRIBUTE"
+
+
+def suggest_spec(written: str, here: Path) -> str | None:
+    """Return how to write a spec that names a file; None if there is no such file below `here`."""
+    name, _, attribute = written.partition(":")
+    file = _file(name, here)
+    if file is None:
+        return None
+    found = list(_schedulers(file))
+    module = ".".join(file.relative_to(_root(file, here)).with_suffix("").parts)
+    chosen = attribute or (found[0] if len(found) == 1 else PLACEHOLDER)
+    line = f"{file.relative_to(here)} is a file; write its module: toolgate scheduler run {module}:{chosen}"
+    if chosen != PLACEHOLDER:
+        return line
+    return f"{line}, where {PLACEHOLDER} is {', '.join(found[:MAX_NAMED]) or 'a function or class in it'}"
+
+
+def _file(name: str, here: Path) -> Path | None:
+    """Return the Python file that a name may mean: `my.py`, `rules/my.py`, or `my`; None outside `here`."""
+    path = name if name.endswith(".py") else f"{name.replace('.', '/')}.py"
+    for file in (here / path, here / "src" / path):
+        try:
+            if name and file.is_file() and file.resolve().is_relative_to(here.resolve()):
+                return here / file.resolve().relative_to(here.resolve())
+        except (OSError, ValueError):  # a name that no file can have
+            continue
+    return None
+
+
+def _root(file: Path, here: Path) -> Path:
+    return here / "src" if file.is_relative_to(here / "src") else here
+
+
+def _schedulers(file: Path) -> Iterator[str]:
+    """Yield the names at the top of a file that look like schedulers."""
+    try:
+        with file.open("rb") as opened:
+            tree = ast.parse(opened.read(MAX_BYTES))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            methods = (
+                one.name for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)
+            )
+            if "decide" in methods:
+                yield node.name
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and any(
+            "scheduler" in ast.unparse(one) for one in node.decorator_list
+        ):
+            yield node.name
+
 
 GROUP = "toolgate.schedulers"
 """Entry point group of installed schedulers."""

@@ -4,7 +4,7 @@ import asyncio
 import socket
 
 import pytest
-from toolgate_bus.transport.redis.client.host_names import look_up
+from toolgate_bus.transport.redis.client.driver import look_up
 
 pytestmark = pytest.mark.pure
 

@@ -11,8 +11,7 @@ from amplifier_core import HookResult
 from toolgate_orchestrator.commands.host.plan import Plan
 from toolgate_orchestrator.commands.host.terminal_approvals import NoTerminal
 from toolgate_orchestrator.commands.run.chat_cli import PipedLines, TurnControl
-from toolgate_orchestrator.commands.run.opening import OpenSession
-from toolgate_orchestrator.commands.run.report import RunReport
+from toolgate_orchestrator.commands.run.opening import OpenSession, RunReport
 from toolgate_orchestrator.commands.run.turn_listener import TurnListener
 from toolgate_orchestrator.commands.run.view import ToolRun, View
 

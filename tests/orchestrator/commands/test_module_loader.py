@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from amplifier_core import AmplifierSession
 from toolgate_orchestrator.commands.host.installed_modules import offers_of
-from toolgate_orchestrator.commands.host.module_loader import InstalledModuleLoader
+from toolgate_orchestrator.commands.host.sub_agents import InstalledModuleLoader
 
 pytestmark = pytest.mark.pure
 

@@ -12,11 +12,11 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.telemetry import metrics
 from toolgate_orchestrator.decision.question.schema_check import Checker, Uncheckable
 from toolgate_orchestrator.loops.reactive import LoopReactive
-from toolgate_orchestrator.loops.reactive_engine.arrival import accept_call, arrive, misfit
 from toolgate_orchestrator.loops.reactive_engine.output import Goal
 from toolgate_orchestrator.loops.reactive_engine.readiness import Readiness
 from toolgate_orchestrator.loops.reactive_engine.schemas import OfferedTool, final_output_spec, offer, widen
 from toolgate_orchestrator.loops.reactive_engine.state import Data
+from toolgate_orchestrator.loops.reactive_engine.tick import accept_call, arrive, misfit
 from toolgate_orchestrator.turn.values.messages import ToolCall
 
 pytestmark = pytest.mark.pure

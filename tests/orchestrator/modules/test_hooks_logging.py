@@ -15,8 +15,7 @@ from amplifier_core.validation import HookValidator
 from toolgate_bus.errors import ConfigError
 from toolgate_orchestrator.commands.host.plan import read_plan
 from toolgate_orchestrator.modules.hooks_logging import module
-from toolgate_orchestrator.modules.hooks_logging.module import NAME, mount
-from toolgate_orchestrator.modules.hooks_logging.place import default_directory
+from toolgate_orchestrator.modules.hooks_logging.module import NAME, default_directory, mount
 
 pytestmark = pytest.mark.pure
 

@@ -23,7 +23,7 @@ from toolgate_orchestrator.modules.hooks_logging.file import (
     last_seq,
 )
 from toolgate_orchestrator.modules.hooks_logging.line import Shape, redactor
-from toolgate_orchestrator.modules.hooks_logging.recorder import Recorder
+from toolgate_orchestrator.modules.hooks_logging.module import Recorder
 
 pytestmark = pytest.mark.pure
 

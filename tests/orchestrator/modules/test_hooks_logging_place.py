@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 from amplifier_core import HookResult
 from toolgate_bus.errors import ConfigError
-from toolgate_orchestrator.modules.hooks_logging.module import LoggingConfig, mount
-from toolgate_orchestrator.modules.hooks_logging.place import AMPLIFIER, check_template, fill_template
+from toolgate_orchestrator.modules.hooks_logging.module import (
+    AMPLIFIER,
+    LoggingConfig,
+    check_template,
+    fill_template,
+    mount,
+)
 
 pytestmark = pytest.mark.pure
 

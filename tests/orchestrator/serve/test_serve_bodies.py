@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.protocol.events import AskUser, Decision
-from toolgate_orchestrator.commands.serve.openapi import describe
+from toolgate_orchestrator.commands.serve.pages import describe
 from toolgate_orchestrator.commands.serve.problems import Problem
 from toolgate_orchestrator.commands.serve.requests import (
     DecideRequest,

@@ -5,7 +5,7 @@ from toolgate_bus.errors import TransportError
 from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_schedulers.hooks import cost_aware
-from toolgate_schedulers.hooks.ledger import BOOK
+from toolgate_schedulers.hooks.cost_aware import BOOK
 
 CONFIG = {"tools": {"dear": {"cost": 40}}, "budgets": [{"name": "b", "level": "fleet", "limit": 100}]}
 DIES = """

@@ -12,8 +12,7 @@ from toolgate_bus.protocol.money import MAX_AMOUNT
 from toolgate_schedulers.shipped.cost_aware import accounts as accounts_module
 from toolgate_schedulers.shipped.cost_aware.accounts import Payer, payer_of
 from toolgate_schedulers.shipped.cost_aware.estimates import CostHistory
-from toolgate_schedulers.shipped.cost_aware.messages import refusal, replacement
-from toolgate_schedulers.shipped.cost_aware.scheduler import candidates_of
+from toolgate_schedulers.shipped.cost_aware.scheduler import candidates_of, refusal, replacement
 
 pytestmark = pytest.mark.pure
 accounts_of = partial(accounts_module.accounts_of, now=0.0)

@@ -1,20 +1,31 @@
 """`toolgate decisions`: list, explain, export and archive the record, from a server or an archive."""
 
+import contextlib
+import os
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, BinaryIO, Final
 
 import typer
 
 from toolgate_bus.commands.completion import complete_outcome, complete_scheduler, complete_why
 from toolgate_bus.commands.decisions.archive_reader import ArchiveReport, check
+from toolgate_bus.commands.decisions.archive_store import line_of
 from toolgate_bus.commands.decisions.archiver import archive
-from toolgate_bus.commands.decisions.export import export
-from toolgate_bus.commands.decisions.filters import parse_filters, parse_id_prefix
+from toolgate_bus.commands.decisions.filters import Filters, parse_filters, parse_id_prefix, time_of
 from toolgate_bus.commands.decisions.listing import DecisionListView, follow, show, show_kept
-from toolgate_bus.commands.decisions.source import ArchiveSource, ServerSource, Source, open_source
+from toolgate_bus.commands.decisions.source import (
+    ArchiveSource,
+    ServerSource,
+    Source,
+    decisions_in,
+    facts_for,
+    open_source,
+)
 from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import (
     JsonOption,
@@ -28,6 +39,64 @@ from toolgate_bus.commands.options import (
 )
 from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.telemetry.printable import visible_json
+
+Fact = dict[str, Any]
+
+TOLD_EVERY: Final = 10_000
+"""Number of lines between two progress messages."""
+
+
+async def export(source: Source, filters: Filters, file: str, *, facts: bool) -> int:
+    """Write the chosen facts to a file, or to stdout (`-`). Return the number of lines. Raise ConfigError."""
+    count = 0
+    decisions = (one async for one in decisions_in(facts_for(source, filters)) if filters.match(one))
+    chosen = _facts(source, filters) if facts else decisions
+    with _open_output(file) as out:
+        async for one in chosen:
+            out.write(visible_json(line_of(one).decode()).encode())
+            count += 1
+            if count % TOLD_EVERY == 0:
+                err_console.print(f"{count} lines so far")
+        out.flush()
+    what = "facts" if facts else "decisions"
+    where = "" if file == "-" else f" to {escape(file)}"
+    err_console.print(f"Exported {count} {what}{where}.")
+    return count
+
+
+async def _facts(source: Source, filters: Filters) -> AsyncIterator[Fact]:
+    async for fact in source.facts(filters.since):
+        at = time_of(fact)
+        after = filters.since is None or at >= filters.since
+        if after and (filters.until is None or at <= filters.until):
+            yield fact
+
+
+@contextlib.contextmanager
+def _open_output(file: str) -> Iterator[BinaryIO]:
+    """Open the output. A file gets its name when it is complete."""
+    if file == "-":
+        yield sys.stdout.buffer
+        return
+    path = Path(file)
+    try:
+        descriptor, beside = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be written: {error.strerror}") from None
+    try:
+        with os.fdopen(descriptor, "wb") as out:
+            yield out
+            out.flush()
+            os.fsync(out.fileno())
+        Path(beside).replace(path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            Path(beside).unlink()
+        if isinstance(error, OSError):
+            raise ConfigError(f"{file}: cannot be written: {error.strerror}") from None
+        raise
+
 
 app = typer.Typer(name="decisions", invoke_without_command=True)
 

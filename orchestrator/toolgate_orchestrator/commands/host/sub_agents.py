@@ -9,20 +9,60 @@ there are, and schedulers rule on each delegation; this module does neither.
 import asyncio
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, TypedDict
 
 from amplifier_core import AmplifierSession, HookResult
 from amplifier_core.events import MODULE_LOAD_FAILED, ORCHESTRATOR_COMPLETE
+from amplifier_core.loader import ModuleLoader
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.money import micro
 
 from toolgate_orchestrator.commands.host.child_plan import child_plan, instruction_of
-from toolgate_orchestrator.commands.host.installed_modules import is_ours, offers_of
-from toolgate_orchestrator.commands.host.module_loader import InstalledModuleLoader
+from toolgate_orchestrator.commands.host.installed_modules import Offers, is_ours, offers_of
 from toolgate_orchestrator.commands.host.plan_file import SELF
+
+Mount = Callable[[Any], Awaitable[Any]]
+
+
+class InstalledModuleLoader(ModuleLoader):
+    """Module loader of one session that has a list of the installed modules."""
+
+    def __init__(self, coordinator: Any, offers: Offers) -> None:
+        """Make a loader with the modules in `offers`, which were read earlier."""
+        super().__init__(coordinator=coordinator)
+        self._of_session, self._offers = coordinator, offers
+
+    async def load(
+        self,
+        module_id: str,
+        config: dict[str, Any] | None = None,
+        source_hint: str | dict[str, Any] | None = None,
+        coordinator: Any = None,
+    ) -> Mount:
+        """Return a module's mount function with its config bound. Raise the errors of the kernel's loader."""
+        points = self._offers.get(module_id, {})
+        if len(points) == 1 and is_ours(module_id, self._offers) and not self._has_resolver():
+            (point,) = points.values()
+            with suppress(ImportError):  # an extra is not installed: the kernel reports it
+                mount = point.load()
+
+                async def mount_with_config(coordinator: Any) -> Any:
+                    return await mount(coordinator, config or {})
+
+                return mount_with_config
+        loaded: Mount = await super().load(module_id, config, source_hint, coordinator)
+        return loaded
+
+    def _has_resolver(self) -> bool:
+        """Return whether the session has a resolver of its own for modules."""
+        with suppress(ValueError):
+            return self._of_session.get("module-source-resolver") is not None
+        return False
+
 
 SPAWN: Final = "session.spawn"
 RESUME: Final = "session.resume"

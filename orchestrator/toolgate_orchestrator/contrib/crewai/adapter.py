@@ -10,7 +10,8 @@ error in it keeps the call from running. It blocks the thread of the call, also 
 do tools of the model's provider.
 """
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self
@@ -25,13 +26,69 @@ from crewai.tools.base_tool import BaseTool, Tool
 from crewai.tools.structured_tool import CrewStructuredTool
 from crewai.utilities import agent_utils
 from crewai.utilities.crew.crew_context import get_crew_context
+from crewai.utilities.string_utils import sanitize_tool_name
 from toolgate_bus.errors import ConfigError, TurnStop
 
 from toolgate_orchestrator.contrib.crewai.step import STEP, ToolStep
-from toolgate_orchestrator.contrib.crewai.watch import note_cache, note_call, tokens_of, watch_run
 from toolgate_orchestrator.decision.question.call import Caller
 from toolgate_orchestrator.guard.callers import turn_place
 from toolgate_orchestrator.guard.guard import Guard
+
+
+def note_call(extract: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Wrap the function that reads a call, to note its id, name and arguments.
+
+    CrewAI reads the call in the thread that runs it, just before it sends the call through the hooks.
+    """
+
+    @functools.wraps(extract)
+    def extract_and_note(tool_call: Any) -> Any:
+        found = extract(tool_call)
+        ToolStep.named.set(found)
+        return found
+
+    return extract_and_note
+
+
+def watch_run(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap the function that runs a tool, to note its errors. CrewAI turns an error into text before its
+    hooks see it."""
+
+    @functools.wraps(run)
+    def run_watched(tool: Any, *args: Any, **kwargs: Any) -> Any:
+        step = STEP.get()
+        if step is None or step.ruling is None or sanitize_tool_name(tool.name) != step.name:
+            return run(tool, *args, **kwargs)  # a tool within another tool is part of that call
+        if step.error is not None and (refusal := step.rule_again(step.ruling.at)):
+            return refusal
+        try:
+            return run(tool, *args, **kwargs)
+        except BaseException as error:
+            step.error = error
+            step.ruling.fail(error)
+            raise
+
+    return run_watched
+
+
+def note_cache(read: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap CrewAI's cache, to note calls that it answers: such a call was ruled on, but did not run."""
+
+    @functools.wraps(read)
+    def read_and_note(cache: Any, *args: Any, **kwargs: Any) -> Any:
+        found, step = read(cache, *args, **kwargs), STEP.get()
+        if step is not None and found is not None:
+            step.is_cached = True
+        return found
+
+    return read_and_note
+
+
+def tokens_of(used: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the tokens of a request and of its answer, under the names that different providers use."""
+    asked = used.get("prompt_tokens") or used.get("input_tokens") or 0
+    return int(asked), int(used.get("completion_tokens") or used.get("output_tokens") or 0)
+
 
 FLUSH_S: Final = 5.0
 """Longest wait for CrewAI's pending events when a gate closes, in seconds."""

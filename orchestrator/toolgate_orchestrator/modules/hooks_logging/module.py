@@ -14,30 +14,181 @@ Logs hold prompts and the output of tools. So by default they go to the user's s
 working directory, where a repository would include them and an agent's tools could read and change them.
 """
 
+import json
 import logging
+import os
+import re
+import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from amplifier_core import HookResult
-from amplifier_core.events import ALL_EVENTS, EXECUTION_START
+from amplifier_core.events import ALL_EVENTS, EXECUTION_END, EXECUTION_START
 from anyio import to_thread
 from pydantic import Field, field_validator
 from toolgate_bus.config.check import StrictModel, check
+from toolgate_bus.errors import ConfigError
 from toolgate_bus.telemetry.logging import where
 
-from toolgate_orchestrator.modules.hooks_logging.file import MAX_LINE, file_name, last_seq
-from toolgate_orchestrator.modules.hooks_logging.line import Shape, redactor
-from toolgate_orchestrator.modules.hooks_logging.place import (
-    AMPLIFIER,
-    WORKING_DIRECTORY,
-    check_template,
-    default_directory,
-    fill_template,
+from toolgate_orchestrator.modules.hooks_logging.file import (
+    MAX_LINE,
+    EventFile,
+    NumberedLine,
+    file_name,
+    last_seq,
 )
-from toolgate_orchestrator.modules.hooks_logging.recorder import Recorder
+from toolgate_orchestrator.modules.hooks_logging.line import SCHEMA, Shape, encode_name, redactor
+from toolgate_orchestrator.turn.hooks.scheduler import TOOL_SELECTING
+
+CHANGED: Final = "hooks-logging:changed"
+"""Event of a changed event: hooks changed its data into `data`; `of` is the number of its line, null if not
+certain."""
+LOST: Final = "hooks-logging:lost"
+"""Event that stands for `lines` that could not be written, from its own number on."""
+
+_MAX_OPEN: Final = 64
+_MAX_QUESTIONS: Final = 256
+
+
+class _Open(NamedTuple):
+    """Event that the last handler has not seen yet."""
+
+    seq: int
+    event: str
+    data: dict[str, Any]
+
+
+class Recorder:
+    """Recorder of one session's lines; `seq` is the number of the last line that is already in its file."""
+
+    def __init__(
+        self, session: str, parent: str | None, shape: Shape, path: Path, max_bytes: int | None, seq: int = 0
+    ) -> None:
+        self.file = EventFile(
+            path,
+            max_bytes,
+            lambda lost: self._line(lost.seq, LOST, json.dumps({"lines": lost.lines, "why": lost.why})),
+        )
+        self._who = f'"session":{encode_name(session)},"parent":{encode_name(parent)}'
+        self._shape = shape
+        self._seq = seq
+        self._lock = threading.Lock()
+        self._open: deque[_Open] = deque(maxlen=_MAX_OPEN)
+        self._questions: dict[tuple[str, str], int] = {}
+        """Numbers of the lines of questions, by decision and phase, if the engine tells these."""
+
+    def write_event(self, event: str, data: dict[str, Any]) -> None:
+        """Write an event's line."""
+        decision, phase, question = data.get("decision_id"), data.get("phase"), None
+        if event == TOOL_SELECTING and isinstance(decision, str) and isinstance(phase, str):
+            question = decision, phase
+        with self._lock:
+            if question is not None and (seq := self._questions.get(question)) is not None:
+                self._open.append(_Open(seq, event, data))
+                return
+        body = self._shape.data(data)
+        with self._lock:
+            if event == EXECUTION_END:
+                self._open.clear()
+                self._questions.clear()
+            seq = self._write(event, body)
+            self._open.append(_Open(seq, event, data))
+            if question is not None:
+                self._questions[question] = seq
+                if len(self._questions) > _MAX_QUESTIONS:
+                    del self._questions[next(iter(self._questions))]
+
+    def write_change(self, event: str, data: dict[str, Any]) -> None:
+        """Write an event as the hooks left it, if they changed it."""
+        seen, call = _drop_timestamp(data), data.get("tool_call_id")
+        with self._lock:
+            candidates = [each for each in self._open if each.event == event]
+            # A hook's own copy may lack the time that the kernel adds.
+            same = next((each for each in candidates if _drop_timestamp(each.data) == seen), None)
+            # The event that was changed into this one, if it is certain.
+            alike = [
+                each for each in candidates if call is not None and each.data.get("tool_call_id") == call
+            ] or candidates
+            origin = same or (alike[0] if len(alike) == 1 else None)
+            if origin is not None:
+                self._open.remove(origin)
+        if same is None and candidates:
+            changed = {"event": event, "of": origin.seq if origin else None, "data": data}
+            body = self._shape.data(changed)
+            with self._lock:
+                self._write(CHANGED, body)
+
+    def _write(self, event: str, body: str) -> int:
+        self._seq += 1
+        self.file.write(NumberedLine(self._seq, self._line(self._seq, event, body)))
+        return self._seq
+
+    def _line(self, seq: int, event: str, body: str) -> bytes:
+        at = datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
+        head = f'"schema":{SCHEMA},"seq":{seq},"ts":"{at}Z",{self._who},"event":{encode_name(event)}'
+        return f'{{{head},"data":{body}}}\n'.encode("ascii")
+
+
+def _drop_timestamp(data: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in data.items() if key != "timestamp"}
+
+
+AMPLIFIER: Final = "~/.amplifier/projects/{project}/sessions/{session_id}/events.jsonl"
+"""Template of Amplifier's CLI, which keeps its sessions there and looks there for their events."""
+WORKING_DIRECTORY: Final = "session.working_dir"
+"""Capability by which a host of Amplifier's names its user's directory."""
+_FIELD: Final = re.compile(r"\{([^{}]*)\}")
+_KNOWN: Final = frozenset(("project", "session_id"))
+_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
+
+
+def default_directory() -> Path:
+    """Return the user's state directory for sessions; raise ConfigError if the user has no home."""
+    state = Path(os.environ.get("XDG_STATE_HOME", ""))
+    try:
+        base = state if state.is_absolute() else Path.home() / ".local" / "state"
+    except RuntimeError:
+        raise ConfigError("hooks-logging: directory: you have no home directory; name a directory") from None
+    return base / "toolgate" / "sessions"
+
+
+def check_template(template: str) -> str:
+    """Return a template that can be filled; raise ValueError with the reason if it cannot."""
+    fields = _FIELD.findall(template)
+    if unknown := sorted(set(fields) - _KNOWN):
+        raise ValueError(f"has an unknown field {{{unknown[0][:80]}}}; use {{project}} and {{session_id}}")
+    if "session_id" not in fields:
+        raise ValueError("has no {session_id}: sessions would share a file")
+    if not template.endswith(".jsonl"):
+        raise ValueError("must end in .jsonl")
+    return template
+
+
+def fill_template(template: str, session: str, working_directory: Any) -> Path:
+    """Return the file of a session; raise ConfigError if it cannot be found.
+
+    A session's id that could lead to another folder is replaced by a name made from it.
+    """
+    given = isinstance(working_directory, str | Path) and working_directory
+    name = session if _NAME.fullmatch(session) else file_name(session).removesuffix(".jsonl")
+    try:
+        project = _name_project(Path(working_directory if given else ".").resolve())
+        filled = template.replace("{project}", project).replace("{session_id}", name)
+        return Path(filled).expanduser().absolute()
+    except (RuntimeError, OSError, ValueError) as error:
+        raise ConfigError(f"hooks-logging: session_log_template: cannot be found: {error}") from None
+
+
+def _name_project(directory: Path) -> str:
+    """Return a directory as one name, in the form of Amplifier's CLI."""
+    name = str(directory).replace("/", "-").replace("\\", "-").replace(":", "")
+    return name if name.startswith("-") else f"-{name}"
+
 
 __amplifier_module_type__ = "hook"
 

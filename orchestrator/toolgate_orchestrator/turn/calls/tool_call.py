@@ -12,11 +12,11 @@ import inspect
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from amplifier_core import ToolResult
 from amplifier_core.events import POLICY_VIOLATION, TOOL_ERROR, TOOL_POST, TOOL_PRE
@@ -26,7 +26,6 @@ from toolgate_bus.transport.redis.tasks import is_cancel_requested
 from toolgate_orchestrator.calls.open_call import Outcome, open_call
 from toolgate_orchestrator.calls.refusal import refuse_tool
 from toolgate_orchestrator.decision.question.call import Call
-from toolgate_orchestrator.turn.calls.running_tool import show_running
 from toolgate_orchestrator.turn.calls.tool_output import (
     as_tool_result,
     find_replacement,
@@ -39,6 +38,44 @@ from toolgate_orchestrator.turn.values.foreign_code import name_of, theirs, word
 from toolgate_orchestrator.turn.values.jsonable import find_change, jsonable
 from toolgate_orchestrator.turn.values.messages import ToolCall
 from toolgate_orchestrator.turn.values.tool_signals import signals_of
+
+_CONTEXTS: Final = "_tool_dispatch_contexts"
+_DELEGATE: Final = "delegate"
+_MAX_NAME: Final = 200
+
+
+@contextmanager
+def show_running(coordinator: Any | None, call: ToolCall) -> Iterator[None]:
+    """Show the host, within the block, that this task runs this call."""
+    token, task = getattr(coordinator, "cancellation", None), asyncio.current_task()
+    contexts = _contexts_of(coordinator)
+    if token is not None:
+        token.register_tool_start(call.id, _shown_name(call))
+    contexts[task] = {"tool_call_id": call.id, "parallel_group_id": call.group or None}
+    try:
+        yield
+    finally:
+        contexts.pop(task, None)
+        if token is not None:
+            token.register_tool_complete(call.id)
+
+
+def _contexts_of(coordinator: Any | None) -> dict[Any, dict[str, Any]]:
+    """Return the coordinator's contexts, or a dict that nobody sees if it has none and takes none."""
+    known = getattr(coordinator, _CONTEXTS, None)
+    if isinstance(known, dict):
+        return known
+    made: dict[Any, dict[str, Any]] = {}
+    if coordinator is not None:
+        with suppress(AttributeError, TypeError):
+            setattr(coordinator, _CONTEXTS, made)
+    return made
+
+
+def _shown_name(call: ToolCall) -> str:
+    agent = call.arguments.get("agent") if call.name == _DELEGATE else None
+    return agent[:_MAX_NAME] if isinstance(agent, str) and agent else call.name
+
 
 logger = logging.getLogger(__name__)
 

@@ -26,22 +26,22 @@ from typing import Any, ClassVar, Final
 
 from pydantic import BaseModel
 from toolgate_bus.errors import TooFewReplicas, TransportError
-from toolgate_bus.ledger.money.ledger import FallbackAccounts, Offer
+from toolgate_bus.ledger.money.ledger import FallbackAccounts, Offer, Reservation
 from toolgate_bus.ledger.money.limits import BudgetDescription, Limits, Overrides, describe, is_described
 from toolgate_bus.ledger.money.reprieve import Reprieve
 from toolgate_bus.ledger.money.settlement import SettlementWorker
 from toolgate_bus.protocol.events import Continue, Deny, Modify, Phase, ToolSelecting, Verdict
 from toolgate_bus.protocol.llm import ANY, LLM_REQUEST, complete_arguments
-from toolgate_bus.protocol.money import micro
+from toolgate_bus.protocol.money import format_amount, micro
 from toolgate_bus.protocol.names import MAX_RULE
 from toolgate_bus.protocol.packing import VERSION
 from toolgate_bus.state.shared_state import SharedState
 from toolgate_bus.transport.redis.tasks import keep
 
 from toolgate_schedulers.author.scheduler import SchedulerContext, asking, wire
-from toolgate_schedulers.shipped.alternatives import alternatives
+from toolgate_schedulers.shipped.alternatives import alternatives, group_of
 from toolgate_schedulers.shipped.cost_aware.accounts import Payer, accounts_of, payer_of
-from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
+from toolgate_schedulers.shipped.cost_aware.config import DAY, HOUR, SLICE, CostAwareConfig
 from toolgate_schedulers.shipped.cost_aware.delegations import Delegations
 from toolgate_schedulers.shipped.cost_aware.estimates import (
     Candidate,
@@ -58,14 +58,93 @@ from toolgate_schedulers.shipped.cost_aware.llm_prices import (
     name_of_model,
     other_models,
 )
-from toolgate_schedulers.shipped.cost_aware.messages import (
-    LOST,
-    LOST_RULE,
-    not_replicated,
-    refusal,
-    replacement,
-)
 from toolgate_schedulers.shipped.durability import DURABILITY, count_replicas, tell_replicas
+
+LOST: Final = (
+    "The ledger was lost: nobody knows what was spent, and nothing that costs money may run until an "
+    "operator decides (toolgate budget rebuild, or accept-loss). Do not repeat this call for now."
+)
+LOST_RULE: Final = "ledger-lost"
+_SHOWN_TOOLS: Final = 5
+_TIMES: Final = {HOUR: "every hour", DAY: "every day"}
+
+
+def refusal(
+    config: CostAwareConfig,
+    learned: CostHistory,
+    call: ToolSelecting,
+    candidates: Sequence[Candidate],
+    answer: Reservation,
+) -> str:
+    """Return the reason of a denial: the money left, the price, affordable equivalents, and what to do."""
+    own, *others = sorted(candidates, key=lambda one: not one.own)
+    price, left = _money(config, own.estimate.most), _money(config, answer.left)
+    budget = answer.short.partition("/")[0]
+    of = "what this work may cost" if budget == SLICE else f"the budget {budget}"
+    parts = [f"Over budget: {own.name} would cost up to {price}, and {left} is left of {of}."]
+    found = next((one for one in config.budgets if one.name == budget), None)
+    window, calendar = (found.window_s, found.calendar) if found is not None else (0, None)
+    times = f"every {calendar.unit}" if calendar else _TIMES.get(window, f"every {window} seconds")
+    again = f": the budget is renewed {times}" if window else ""
+    if own.model is not None:  # the reader waits for the LLM's answer, and calls no tools
+        return " ".join([*parts, f"Ask again later{again}." if again else ""]).rstrip()
+    if others:
+        told = ", ".join(f"{one.name} ({_money(config, one.estimate.most)})" for one in others)
+        parts.append(f"Its equivalents cost too much as well: {told}.")
+    parts.append(_affordable(config, learned, call, candidates, answer.left))
+    parts.append(f"Do not repeat this call{f' for now{again}' if window else ''}.")
+    return " ".join(parts)
+
+
+def not_replicated(error: TooFewReplicas) -> str:
+    """Return the reason of a denial because too few server replicas have the write."""
+    return (
+        f"The reservation could not be stored safely: {error}. The reserved money is given back. "
+        "Try again later. The operator of Toolgate must check the server's replicas."
+    )
+
+
+def replacement(config: CostAwareConfig, candidates: Sequence[Candidate], chosen: Candidate) -> str:
+    """Return the reason that another tool runs; `candidates` are in order of preference."""
+    own = next(one for one in candidates if one.own)
+    if candidates.index(own) < candidates.index(chosen):
+        return (
+            f"Over budget: {own.name} would cost up to {_money(config, own.estimate.most)}; "
+            f"{chosen.name} runs instead, for up to {_money(config, chosen.estimate.most)}."
+        )
+    return (
+        f"{chosen.name} ({_terms(config, chosen)}) is preferred to its equivalent "
+        f"{own.name} ({_terms(config, own)})."
+    )
+
+
+def _affordable(
+    config: CostAwareConfig,
+    learned: CostHistory,
+    call: ToolSelecting,
+    candidates: Sequence[Candidate],
+    left: int,
+) -> str:
+    """Return the affordable equivalents only, as a refused LLM may take up any other tool that it is
+    shown."""
+    tried = {one.tool for one in candidates}
+    group = group_of(config.alternatives, call.tool_name)
+    equivalents = [tool for tool in (group.tools if group else None) or () if tool in call.available_tools]
+    prices = {tool: estimate(config, learned, tool).reserve for tool in equivalents if tool not in tried}
+    possible = sorted((price, tool) for tool, price in prices.items() if price <= left)[:_SHOWN_TOOLS]
+    if not possible:
+        return "No equivalent is affordable: answer with what you have."
+    told = ", ".join(f"{tool} ({_money(config, price) if price else 'free'})" for price, tool in possible)
+    return f"Affordable in its place: {told}."
+
+
+def _terms(config: CostAwareConfig, one: Candidate) -> str:
+    return f"{_money(config, one.estimate.cost)}, {one.estimate.latency_s:g} s"
+
+
+def _money(config: CostAwareConfig, amount: int) -> str:
+    return format_amount(amount, config.currency)
+
 
 NOTICE_S: Final = 10.0
 """Seconds after which every living agent knows the phases of a replica that has started."""

@@ -6,9 +6,8 @@ from email.utils import getaddresses, parseaddr
 import pytest
 from toolgate_bus.ruling.conditions.addresses import canonical_address, find_addresses
 from toolgate_bus.ruling.conditions.hosts import canonical_host
-from toolgate_bus.ruling.conditions.links import find_places, is_link, read_link
+from toolgate_bus.ruling.conditions.links import TOP_LEVEL, find_places, is_link, read_link
 from toolgate_bus.ruling.conditions.places import find_host, find_place
-from toolgate_bus.ruling.conditions.top_level import TOP_LEVEL
 
 pytestmark = pytest.mark.pure
 

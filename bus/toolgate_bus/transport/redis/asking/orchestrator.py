@@ -17,12 +17,14 @@ from typing import Final
 import anyio
 
 from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
+from toolgate_bus.protocol.agents import decode_stop
 from toolgate_bus.protocol.keys import Keys, name_orchestrator
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.heartbeats import is_signed
 from toolgate_bus.transport.ports import (
+    Commands,
     FactPayload,
     OrchestratorBus,
     OrchestratorListener,
@@ -33,7 +35,6 @@ from toolgate_bus.transport.redis.asking.agent_report import AgentReport
 from toolgate_bus.transport.redis.asking.fact_buffer import FACTS_RETENTION_MS
 from toolgate_bus.transport.redis.asking.fact_spill import FactSpill
 from toolgate_bus.transport.redis.asking.hold_watch import HoldWatch
-from toolgate_bus.transport.redis.asking.operator_orders import OperatorOrders
 from toolgate_bus.transport.redis.asking.orchestrator_heart import IDLE_INBOX_MS, OrchestratorHeart
 from toolgate_bus.transport.redis.asking.pause_watch import PauseWatch
 from toolgate_bus.transport.redis.asking.publisher import Publisher
@@ -47,6 +48,31 @@ from toolgate_bus.transport.redis.roster.roster_sets import NOBODY, OLD
 from toolgate_bus.transport.redis.roster.shards import draw_shard
 from toolgate_bus.transport.redis.storage.store import RedisStore
 from toolgate_bus.transport.redis.tasks import Backoff, keep
+
+
+class OperatorOrders:
+    """Carries out orders from `ctl:ORCH`, and has their execution reported."""
+
+    def __init__(
+        self, listener: Callable[[], OrchestratorListener], report: AgentReport, pauses: PauseWatch
+    ) -> None:
+        self._listener, self._report, self._pauses = listener, report, pauses
+
+    def take(self, raw: bytes) -> bool:
+        """Take one message. Return whether a heartbeat must report or look at something at once."""
+        if self._pauses.take(raw):
+            return True
+        if (order := decode_stop(raw)) is None:
+            metrics.count(metrics.BAD_MESSAGES, "operator", "malformed")
+            return False
+        self._report.note_order(order.id, self._listener().on_stop_order(order))
+        return True
+
+    async def look(self, commands: Commands) -> None:
+        """Look at the pauses, if it is time; this heartbeat reports what follows from them."""
+        for order, sessions in await self._pauses.look(commands):
+            self._report.note_order(order, sessions)
+
 
 LOOKS: Final = ("schedulers", NOBODY, "schedulers", "readers", "schedulers", NOBODY, "schedulers", OLD)
 """Sets of the roster that an orchestrator reads: one of these with each heartbeat, in turn. Members that join

@@ -7,15 +7,47 @@ from a failure. `topology` decides to which server a pool connects.
 import asyncio
 import contextlib
 import inspect
+import ipaddress
+import socket
 import ssl
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, cast
+from weakref import WeakKeyDictionary
 
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.transport.redis.client.host_names import look_up
 from toolgate_bus.transport.redis.client.link import pack_command
+
+_lookups: "WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Future[Any]]]" = WeakKeyDictionary()
+
+
+async def look_up(host: str) -> None:
+    """Wait until it is known that a host has an address. Raises OSError if it has none."""
+    if _is_address(host):
+        return
+    loop = asyncio.get_running_loop()
+    lookups = _lookups.setdefault(loop, {})
+    lookup = lookups.get(host)
+    if lookup is None:
+        lookup = asyncio.ensure_future(loop.getaddrinfo(host, None, type=socket.SOCK_STREAM))
+        lookups[host] = lookup
+
+        def end(ended: "asyncio.Future[Any]") -> None:
+            lookups.pop(host, None)
+            if not ended.cancelled():
+                ended.exception()  # perhaps nobody waits any longer
+
+        lookup.add_done_callback(end)
+    await asyncio.shield(lookup)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 @contextlib.contextmanager
