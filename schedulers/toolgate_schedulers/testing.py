@@ -74,7 +74,7 @@ class Question:
         self._news: asyncio.Queue[Answer] = asyncio.Queue()
 
     async def next(self, timeout_s: float = PATIENCE_S) -> Answer:
-        """Return the next answer, in the order in which they came; raise NoAnswerError after `timeout_s` seconds."""
+        """Return the next answer, in order of arrival; raise NoAnswerError after `timeout_s` seconds."""
         try:
             return await asyncio.wait_for(self._news.get(), timeout_s)
         except TimeoutError:
