@@ -336,7 +336,7 @@ def test_the_pages_about_loops_have_a_row_and_a_column_for_each() -> None:
     loops = {name for name, place in modules.items() if place.startswith("toolgate_orchestrator.loops.")}
     loops = {name for name in loops if "toolgate" not in name}  # the same by ids of our own
     rows = re.findall(r"^\| `(loop-\w+)` \|", text_of(page("agents")), re.MULTILINE)
-    (columns,) = re.findall(r"^\| \| (loop-.*) \|$", text_of(page("loops")), re.MULTILINE)
+    (columns,) = re.findall(r"^\| property \| (loop-.*) \|$", text_of(page("loops")), re.MULTILINE)
     assert set(rows) == set(columns.split(" | ")) == loops
 
 

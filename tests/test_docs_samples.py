@@ -79,12 +79,12 @@ async def test_the_gate_example_is_ruled_on_by_that_scheduler(reader: Reader) ->
     assert reader.runs("python", "ask.py").stdout == output_in("Ask from any asyncio program")
 
 
-async def test_the_function_of_the_guards_page_is_ruled_on_by_that_scheduler(reader: Reader) -> None:
-    reader.writes("my_scheduler.py", "guarded.py")
+async def test_the_programs_of_the_guards_page_are_ruled_on_by_that_scheduler(reader: Reader) -> None:
+    reader.writes("my_scheduler.py", "guarded.py", "framework.py")
     await reader.starts(commands_in(FIRST_SCHEDULER)[0])
-    title = "In a dozen lines"
-    ended = [reader.runs(*command).stdout for command in commands_in(title, GUARD)]
-    assert ended == outputs_in(title, GUARD)
+    for title in ("In a dozen lines", "A call, in three steps"):
+        ended = [reader.runs(*command).stdout for command in commands_in(title, GUARD)]
+        assert ended == outputs_in(title, GUARD)
 
 
 async def test_the_sidecars_page_asks_a_real_one_by_curl(reader: Reader) -> None:
