@@ -161,7 +161,9 @@ async def draw_explained() -> str:
         found = await _look(url, "decisions", until=lambda lines: bool(lines))
         text = await _run("decisions", "show", found[0]["id"], "--redis", url)
     text = re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*( UTC)?", "2026-11-28 14:05:09 UTC", text)
-    text = re.sub(r"\d+(\.\d+)? ms", "2.1 ms", text).replace(found[0]["id"], "4f2a91c07d3e4b5c8f60a1b2c3d4e5f6")
+    text = re.sub(r"\d+(\.\d+)? ms", "2.1 ms", text).replace(
+        found[0]["id"], "4f2a91c07d3e4b5c8f60a1b2c3d4e5f6"
+    )
     return _draw_screen(
         _lines(text),
         "One decision, explained",
@@ -185,9 +187,9 @@ async def draw_tree() -> str:
     return _draw_screen(
         _lines(re.sub(r"\b\d+ s\b", "2 s", text)),
         "A tree of agents, as toolgate agents shows it",
-        "The lead delegates to a researcher and a writer. The researcher was denied one call, and delegates to "
-        "a reader. Each row has the agent, its session, what it does now, its turns, calls, vetoes, what it "
-        "spent, and its age.",
+        "The lead delegates to a researcher and a writer. The researcher was denied one call, and delegates "
+        "to a reader. Each row has the agent, its session, what it does now, its turns, calls, vetoes, what "
+        "it spent, and its age.",
     )
 
 
@@ -249,9 +251,7 @@ async def draw_slots() -> str:
                     denied=lambda ruling: None,
                 )
 
-            threads = [
-                threading.Thread(target=search, args=one) for one in enumerate(ASKED_BY)
-            ]
+            threads = [threading.Thread(target=search, args=one) for one in enumerate(ASKED_BY)]
             for count, one in enumerate(threads, 1):
                 one.start()
                 await _look(url, "queue", until=lambda pools, count=count: _count(pools) == count)
@@ -271,7 +271,8 @@ def _draw_bars(pool: Mapping[str, Any]) -> str:
     held = {one: sum(call["tenant"] == one for call in pool["held"]) for one in tenants}
     waiting = {one: [call["place"] for call in pool["waiting"] if call["tenant"] == one] for one in tenants}
     weights = {call["tenant"]: call["weight"] for call in (*pool["held"], *pool["waiting"])}
-    head = f"{pool['name']}: {len(pool['held'])} of {pool['limit']} slots in use, {len(pool['waiting'])} calls wait"
+    used = f"{len(pool['held'])} of {pool['limit']} slots in use"
+    head = f"{pool['name']}: {used}, {len(pool['waiting'])} calls wait"
     parts = [f'<text class="head" x="20" y="34">{escape(head)}</text>']
     for row, tenant in enumerate(tenants):
         y = 54 + 46 * row
@@ -287,7 +288,8 @@ def _draw_bars(pool: Mapping[str, Any]) -> str:
     legend = "Filled: a call that has a slot. Dashed: a call that waits, with its place in the queue."
     parts.append(f'<text class="small" x="20" y="{y + 16}">{legend}</text>')
     told = "; ".join(
-        f"{one} has {held[one]} and waits at {', '.join(map(str, waiting[one])) or 'no place'}" for one in tenants
+        f"{one} has {held[one]} and waits at {', '.join(map(str, waiting[one])) or 'no place'}"
+        for one in tenants
     )
     return BARS.format(height=y + 36, inner=y + 35, text=escape(f"{head}. {told}."), parts="\n  ".join(parts))
 
@@ -328,7 +330,9 @@ async def _run(*words: str) -> str:
 
 
 def _environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TOOLGATE_REDIS_URL")}
+    kept = {
+        name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TOOLGATE_REDIS_URL")
+    }
     return kept | {"TERM": "xterm-256color", "FORCE_COLOR": "1", "COLUMNS": str(COLUMNS)}
 
 
@@ -351,12 +355,22 @@ def _lines(text: str, until: str = "") -> Text:
 def _draw_screen(screen: Text, title: str, text: str) -> str:
     frame = SCREEN.replace("@TITLE@", escape(title)).replace("@TEXT@", escape(text))
     dark = _export(screen, DARK, "{styles}").replace("{", "{{").replace("}", "}}")
-    return _export(screen, LIGHT, frame.replace("@DARK@", dark))
+    drawn = _export(screen, LIGHT, frame.replace("@DARK@", dark))
+    return re.sub(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', _with_margin, drawn, count=1)
+
+
+def _with_margin(size: re.Match[str]) -> str:
+    return f'viewBox="0 0 {float(size[1]) + 16:g} {float(size[2]) + 28:g}"'
 
 
 def _export(screen: Text, theme: TerminalTheme, frame: str) -> str:
     out = Terminal(
-        record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor", no_color=False
+        record=True,
+        width=COLUMNS,
+        file=io.StringIO(),
+        force_terminal=True,
+        color_system="truecolor",
+        no_color=False,
     )
     out.print(screen)
     return out.export_svg(title="", theme=theme, code_format=frame, unique_id="s")

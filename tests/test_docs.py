@@ -431,7 +431,7 @@ def test_each_risk_of_owasps_list_has_its_row_with_a_test_that_exists() -> None:
     assert [row[0][4:9] for row in rows] == [f"ASI{number:02}" for number in range(1, 11)]
     for name, does, does_not, shown in rows:
         named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", shown)
-        assert does and does_not and named, name
+        assert all((does, does_not, named)), name
         assert [one for one in named if one[1] not in names_of_tests(one[0])] == []
 
 
@@ -456,7 +456,7 @@ def test_troubleshooting_quotes_messages_as_the_code_prints_them() -> None:
     assert len(messages) >= 20
     assert len(set(messages)) == len(messages)
     for message in messages:  # one may be made of several texts, with these between them
-        parts = [part.strip("`. ") for part in re.split(r"…|[;:] |\. ", message)]
+        parts = [part.strip("`. ") for part in re.split(r"…|[;:] |\. |, and ", message)]
         assert [part for part in parts if part not in printed_texts()] == [], message
 
 
