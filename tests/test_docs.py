@@ -452,7 +452,7 @@ def printed_texts() -> str:
 
 
 def test_troubleshooting_quotes_messages_as_the_code_prints_them() -> None:
-    messages = [block.text.strip() for block in blocks(text_of(page("troubleshooting")))]
+    messages = [" ".join(block.text.split()) for block in blocks(text_of(page("troubleshooting")))]
     assert len(messages) >= 20
     assert len(set(messages)) == len(messages)
     for message in messages:  # one may be made of several texts, with these between them
