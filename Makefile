@@ -37,7 +37,7 @@ demo: $(ALL) ## watch three schedulers rule on a small agent, on one screen
 
 example: $(BIN)/python ## run an example of docs/examples: NAME=langgraph
 	@[ -f "docs/examples/$(NAME)/main.py" ] || { echo "make example NAME=…: one of $(NAMES)" >&2; exit 2; }
-	@$(MAKE) --no-print-directory .venv-examples/$(NAME)/.installed
+	@$(MAKE) -s --no-print-directory .venv-examples/$(NAME)/.installed
 	@.venv-examples/$(NAME)/bin/python docs/examples/$(NAME)/main.py
 
 shell: $(ALL) ## a shell in which `toolgate` is found
