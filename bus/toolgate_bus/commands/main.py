@@ -28,7 +28,7 @@ GROUP = "toolgate.commands"
 LogFormat = Literal["json", "text"]
 SUMMARIES = {
     "demo": "Watch three schedulers rule on an agent, on one screen. Start here.",
-    "init": "Write a mount plan and rules to start from.",
+    "init": "Write rules to start from: for what you have, or for a new agent.",
     "run": "Run an agent from a mount plan; schedulers rule on its calls.",
     "chat": "Chat with an agent; schedulers rule on its calls.",
     "replay": "Replay recorded agent runs against schedulers.",

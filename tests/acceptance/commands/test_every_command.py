@@ -102,7 +102,7 @@ ONCE: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "scheduler search": (("scheduler", "search", "--schema", "\x1b[2Jnone"),),
     "scheduler check": (("scheduler", "check", "policy", "--config", "\x1b[2Jnone"),),
     "scheduler new": (("scheduler", "new", "\x1b[2J"),),
-    "init": (("init", "{directory}"),),
+    "init": (("init", "{directory}"), ("init", "--from", "mcp", "--file", "\x1b[2Jnone\x9b")),
     "mcp": (("mcp", "--config", "\x1b[2Jnone"),),
     "hook install": (
         ("hook", "install", "\x1b[2Jnone\x9b"),
