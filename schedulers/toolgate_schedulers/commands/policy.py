@@ -22,6 +22,7 @@ from toolgate_bus.config.document import Document, read_document
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.events import AskUser, Deny, Hold, ToolSelecting
 
+from toolgate_schedulers.commands.policy_mode import enforce, observe
 from toolgate_schedulers.shipped.policy.rehearsal import OrderRehearsal
 from toolgate_schedulers.shipped.policy.scheduler import PolicyConfig, explain_ruling, name_of
 from toolgate_schedulers.shipped.policy.verdicts import Past
@@ -121,7 +122,7 @@ class Outcome:
 
 @app.callback()
 def _group() -> None:
-    """Check the rules of a policy against your expectations."""
+    """Check the rules of a policy against your expectations, and switch them on or off."""
 
 
 @app.command("test")
@@ -250,3 +251,7 @@ def _summary_record(config: PolicyConfig, outcomes: list[Outcome], fired: Counte
         "rules": rules,
         "never_fired": [name for name, count in rules.items() if not count],
     }
+
+
+app.command("enforce")(enforce)
+app.command("observe")(observe)
