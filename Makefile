@@ -1,4 +1,4 @@
-# `make` lists the targets. Each sets up what it needs, in .venv (test-newest: in .venv-newest) and nowhere else.
+# `make` lists the targets. Each sets up what it needs, in .venv (test-newest: .venv-newest; example: .venv-examples).
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,6 +9,7 @@ ALL := $(VENV)/.installed-all
 TEST := $(VENV)/.installed-test
 DEV := $(VENV)/.installed-dev
 NEWEST := .venv-newest
+NAMES := $(sort $(notdir $(patsubst %/main.py,%,$(wildcard docs/examples/*/main.py))))
 CASES := 200000
 EXAMPLES := 1000
 SEEDS := 1000
@@ -25,7 +26,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo shell test test-newest test-system test-adapters test-clients test-fast lint docs check soak soak-llm soak-attacks soak-oracle soak-properties soak-ha soak-slots soak-containers soak-failovers soak-lives soak-serve simulate simulate-mutants mutants cost dist up down clean
+.PHONY: help demo example shell test test-newest test-system test-adapters test-clients test-fast lint docs check soak soak-llm soak-attacks soak-oracle soak-properties soak-ha soak-slots soak-containers soak-failovers soak-lives soak-serve simulate simulate-mutants mutants cost dist up down clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name line; \
@@ -33,6 +34,11 @@ help: ## list the targets
 
 demo: $(ALL) ## watch three schedulers rule on a small agent, on one screen
 	@$(BIN)/toolgate demo
+
+example: $(BIN)/python ## run an example of docs/examples: NAME=langgraph
+	@[ -f "docs/examples/$(NAME)/main.py" ] || { echo "make example NAME=…: one of $(NAMES)" >&2; exit 2; }
+	@$(MAKE) -s --no-print-directory .venv-examples/$(NAME)/.installed
+	@.venv-examples/$(NAME)/bin/python docs/examples/$(NAME)/main.py
 
 shell: $(ALL) ## a shell in which `toolgate` is found
 	@PATH="$(CURDIR)/$(BIN):$$PATH" VIRTUAL_ENV="$(CURDIR)/$(VENV)" $${SHELL:-/bin/sh} -i
@@ -125,7 +131,7 @@ down: ## end that fleet; its data stay (docker volume ls)
 	@docker compose --project-name $${COMPOSE_PROJECT_NAME:-toolgate} down --remove-orphans
 
 clean: ## remove the virtual environment and all caches
-	@rm -rf $(VENV) $(NEWEST) dist build .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) $(NEWEST) .venv-examples dist build .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find bus orchestrator schedulers tests -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -158,4 +164,11 @@ $(NEWEST)/.installed: pyproject.toml | $(BIN)/python
 	@echo "Installing the newest versions of all packages into $(NEWEST) …"
 	@[ -x $(NEWEST)/bin/python ] || $(BIN)/python -m venv $(NEWEST)
 	@$(NEWEST)/bin/python -m pip install -q --disable-pip-version-check --upgrade --upgrade-strategy eager -e '.[test]'
+	@touch $@
+
+# An environment for each example; paths in its requirements are those of the clone.
+.venv-examples/%/.installed: docs/examples/%/requirements.txt pyproject.toml | $(BIN)/python
+	@echo "Installing Toolgate and what the example $* needs into $(@D) …"
+	@[ -x $(@D)/bin/python ] || $(BIN)/python -m venv $(@D)
+	@$(@D)/bin/python -m pip install -q --disable-pip-version-check -r $<
 	@touch $@

@@ -22,7 +22,10 @@ def read() -> list[dict[str, Any]]:
 def table() -> str:
     """A row for each framework, a column for each promise, and what the dashes mean below."""
     seen = read()
-    rows = ["| | " + " | ".join(one["framework"] for one in seen) + " |", "|---" * (len(seen) + 1) + "|"]
+    rows = [
+        "| property | " + " | ".join(one["framework"] for one in seen) + " |",
+        "|---" * (len(seen) + 1) + "|",
+    ]
     rows += ["| release | " + " | ".join(_release(one) for one in seen) + " |"]
     for column in COLUMNS:
         cells = [_cell(one["columns"].get(column.name)) for one in seen]

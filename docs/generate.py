@@ -130,7 +130,7 @@ def _place(param: Any) -> str:
 
 
 def _table(params: list[Any]) -> str:
-    rows = ["| | default | |", "|---|---|---|"]
+    rows = ["| option or argument | default | meaning |", "|---|---|---|"]
     shown = (param for param in params if param.name not in _OWN_PARAMS)
     return "\n".join([*rows, *(f"| {_spelled(one)} | {_default(one)} | {_words(one)} |" for one in shown)])
 
@@ -226,7 +226,7 @@ def keys_part(where: str) -> str:
     """The keys of a configuration, with defaults and meaning; raises ValueError for one that says nothing."""
     model, listed = _KEYS[where]
     said = {name: words for one in reversed(model.__mro__) for name, words in _docstrings(one).items()}
-    rows = [f"| in {where if ' ' in where else f'`{where}`'} | default | |", "|---|---|---|"]
+    rows = [f"| in {where if ' ' in where else f'`{where}`'} | default | meaning |", "|---|---|---|"]
     for name, field in model.model_fields.items():
         if listed is None or name not in listed.model_fields:
             if name not in said:

@@ -336,7 +336,7 @@ def test_the_pages_about_loops_have_a_row_and_a_column_for_each() -> None:
     loops = {name for name, place in modules.items() if place.startswith("toolgate_orchestrator.loops.")}
     loops = {name for name in loops if "toolgate" not in name}  # the same by ids of our own
     rows = re.findall(r"^\| `(loop-\w+)` \|", text_of(page("agents")), re.MULTILINE)
-    (columns,) = re.findall(r"^\| \| (loop-.*) \|$", text_of(page("loops")), re.MULTILINE)
+    (columns,) = re.findall(r"^\| property \| (loop-.*) \|$", text_of(page("loops")), re.MULTILINE)
     assert set(rows) == set(columns.split(" | ")) == loops
 
 
@@ -419,6 +419,47 @@ def test_every_document_of_the_loops_has_sentences_that_tests_show() -> None:
     assert len(rows) == SENTENCES
 
 
+def names_of_tests(file: str) -> set[str]:
+    found = [ast.walk(ast.parse(text_of(path))) for path in (ROOT / "tests").rglob(file)]
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return {node.name for nodes in found for node in nodes if isinstance(node, kinds)}
+
+
+def test_each_risk_of_owasps_list_has_its_row_with_a_test_that_exists() -> None:
+    table = section("Beside OWASP's list for agents", ROOT / "SECURITY.md")
+    rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| **ASI")]
+    assert [row[0][4:9] for row in rows] == [f"ASI{number:02}" for number in range(1, 11)]
+    for name, does, does_not, shown in rows:
+        named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", shown)
+        assert all((does, does_not, named)), name
+        assert [one for one in named if one[1] not in names_of_tests(one[0])] == []
+
+
+@cache
+def printed_texts() -> str:
+    """Return every text of the packages' code; … stands for a value that is put in."""
+    texts = []
+    for package in ("bus", "orchestrator", "schedulers"):
+        for file in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(text_of(file))):
+                match node:
+                    case ast.JoinedStr():
+                        parts = (getattr(part, "value", "…") for part in node.values)
+                        texts.append("".join(part if isinstance(part, str) else "…" for part in parts))
+                    case ast.Constant(value=str(text)):
+                        texts.append(text)
+    return "\n".join(texts)
+
+
+def test_troubleshooting_quotes_messages_as_the_code_prints_them() -> None:
+    messages = [" ".join(block.text.split()) for block in blocks(text_of(page("troubleshooting")))]
+    assert len(messages) >= 20
+    assert len(set(messages)) == len(messages)
+    for message in messages:  # one may be made of several texts, with these between them
+        parts = [part.strip("`. ") for part in re.split(r"…|[;:] |\. |, and ", message)]
+        assert [part for part in parts if part not in printed_texts()] == [], message
+
+
 # ---------------------------------------------------------------- samples
 
 
@@ -453,5 +494,5 @@ def test_the_first_scheduler_takes_a_dozen_lines_from_nothing_to_its_ruling() ->
     title = "Your own scheduler, in a dozen lines"
     steps = [block for block in blocks(section(title)) if block.language != "text"]
     lines = [line for block in steps for line in block.text.splitlines()]
-    assert len([line for line in lines if line.strip() and not line.startswith("# ")]) == DOZEN
+    assert 0 < len([line for line in lines if line.strip() and not line.startswith("# ")]) <= DOZEN
     assert len(commands_in(title)) == 2

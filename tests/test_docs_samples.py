@@ -55,36 +55,37 @@ def _reader(
     shutil.rmtree(folder)
 
 
-async def test_the_first_scheduler_of_the_readme_rules_on_a_real_agent(reader: Reader) -> None:
+async def test_the_first_scheduler_of_the_readme_rules_on_a_real_program(reader: Reader) -> None:
     start, call = commands_in(FIRST_SCHEDULER)
-    reader.writes("my_scheduler.py", "agent.yaml")
+    reader.writes("my_scheduler.py", "clerk.py")
     scheduler = await reader.starts(start)
     assert f"pid {scheduler.pid}" in scheduler.stderr
     assert reader.runs(*call).stdout == output_in(FIRST_SCHEDULER)
+    assert (reader.folder / "notes.txt").exists()
     assert not (reader.folder / ".env").exists()
     assert "my-scheduler" in reader.runs("toolgate", "scheduler", "list").stdout
     assert "secrets stay here" in reader.runs("toolgate", "decisions").stdout
 
 
-async def test_without_the_scheduler_the_same_agent_writes_the_file(reader: Reader) -> None:
+async def test_without_that_scheduler_the_program_writes_neither_file(reader: Reader) -> None:
     _, call = commands_in(FIRST_SCHEDULER)
-    reader.writes("agent.yaml")
-    reader.runs(*call)
-    assert (reader.folder / ".env").read_text() == "KEY=1"
+    reader.writes("clerk.py")
+    assert reader.runs(*call).stdout.count("my-scheduler") == 2
+    assert [one.name for one in reader.folder.iterdir()] == ["clerk.py"]
 
 
 async def test_the_gate_example_is_ruled_on_by_that_scheduler(reader: Reader) -> None:
     reader.writes("my_scheduler.py", "ask.py")
     await reader.starts(commands_in(FIRST_SCHEDULER)[0])
-    assert reader.runs("python", "ask.py").stdout == output_in("Ask from any asyncio program")
+    assert reader.runs("python", "ask.py").stdout == output_in("Ask from any asyncio program", page("agents"))
 
 
-async def test_the_function_of_the_guards_page_is_ruled_on_by_that_scheduler(reader: Reader) -> None:
-    reader.writes("my_scheduler.py", "guarded.py")
+async def test_the_programs_of_the_guards_page_are_ruled_on_by_that_scheduler(reader: Reader) -> None:
+    reader.writes("my_scheduler.py", "guarded.py", "framework.py")
     await reader.starts(commands_in(FIRST_SCHEDULER)[0])
-    title = "In a dozen lines"
-    ended = [reader.runs(*command).stdout for command in commands_in(title, GUARD)]
-    assert ended == outputs_in(title, GUARD)
+    for title in ("In a dozen lines", "A call, in three steps"):
+        ended = [reader.runs(*command).stdout for command in commands_in(title, GUARD)]
+        assert ended == outputs_in(title, GUARD)
 
 
 async def test_the_sidecars_page_asks_a_real_one_by_curl(reader: Reader) -> None:
@@ -175,9 +176,12 @@ async def test_a_change_is_rehearsed_as_a_shadow_on_the_record_and_on_a_file(rea
     reader.runs(*recorded)
 
 
-async def test_whoever_has_the_keys_of_the_page_is_believed(reader: Reader) -> None:
-    reader.writes("keys.yaml", "my_scheduler.py", "agent.yaml")
+async def test_whoever_has_the_keys_of_the_page_is_believed(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader.writes("keys.yaml", "my_scheduler.py", "clerk.py")
     (reader.folder / "keys.yaml").chmod(0o600)
+    monkeypatch.setenv("TOOLGATE_KEYS", "keys.yaml")
     start, call = commands_in(FIRST_SCHEDULER)
-    await reader.starts([*start, "--keys", "keys.yaml"])
-    assert reader.runs(*call, "--keys", "keys.yaml").stdout == output_in(FIRST_SCHEDULER)
+    await reader.starts(start)
+    assert reader.runs(*call).stdout == output_in(FIRST_SCHEDULER)

@@ -74,14 +74,14 @@ class Question:
         self._news: asyncio.Queue[Answer] = asyncio.Queue()
 
     async def next(self, timeout_s: float = PATIENCE_S) -> Answer:
-        """Return the next answer, in the order in which they came; raise Silent after `timeout_s` seconds."""
+        """Return the next answer, in order of arrival; raise NoAnswerError after `timeout_s` seconds."""
         try:
             return await asyncio.wait_for(self._news.get(), timeout_s)
         except TimeoutError:
             raise NoAnswerError(f"{self.call.tool_name}: nothing was heard for {timeout_s:g} s") from None
 
     async def final(self, timeout_s: float = FINAL_S) -> Answer:
-        """Return the next answer that is no Hold; raise Silent after `timeout_s` seconds."""
+        """Return the next answer that is no Hold; raise NoAnswerError after `timeout_s` seconds."""
         ends = asyncio.get_running_loop().time() + timeout_s
         while isinstance(answer := await self.next(ends - asyncio.get_running_loop().time()), Hold):
             pass
@@ -120,7 +120,7 @@ class Trial:
     ) -> Answer:
         """Ask, and return the first answer: a verdict (perhaps a Hold), or a Failure.
 
-        `fields` are any other fields of ToolSelecting, such as `session="s-1"`. Raise Silent after
+        `fields` are any other fields of ToolSelecting, such as `session="s-1"`. Raise NoAnswerError after
         `timeout_s` seconds, and NotAsked for a tool that the scheduler does not name.
         """
         return await self.pose(tool, arguments, timeout_s=timeout_s, **fields).next(timeout_s)

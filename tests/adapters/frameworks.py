@@ -12,6 +12,7 @@ Exit codes: 0 all are kept, 1 one is not, 3 packages could not be had (nothing e
 """
 
 import argparse
+import fcntl
 import hashlib
 import os
 import subprocess
@@ -52,15 +53,27 @@ def environment_of(name, install_s=INSTALL_S):
     digest = hashlib.sha256(text.encode()).hexdigest()
     venv = VENVS / name
     stamp, python = venv / "installed", venv / "bin" / "python"
-    if stamp.exists() and stamp.read_text() == digest and time.time() - stamp.stat().st_mtime < FRESH_S:
+    VENVS.mkdir(parents=True, exist_ok=True)
+    with (VENVS / f"{name}.lock").open("w") as lock:  # adapters and examples are tested side by side
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if stamp.exists() and stamp.read_text() == digest and time.time() - stamp.stat().st_mtime < FRESH_S:
+            return python
+        if not python.exists():
+            _run([sys.executable, "-m", "venv", "--without-pip", venv], install_s)
+        what = [f"{ROOT}[{extra_of(name)},embedded]", *BESIDE]
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "--python",
+            python,
+            "install",
+            "-q",
+            "--disable-pip-version-check",
+        ]
+        _run([*pip, "--upgrade", "--upgrade-strategy=eager", "-e", *what], install_s)
+        stamp.write_text(digest)
         return python
-    if not python.exists():
-        _run([sys.executable, "-m", "venv", "--without-pip", venv], install_s)
-    what = [f"{ROOT}[{extra_of(name)},embedded]", *BESIDE]
-    pip = [sys.executable, "-m", "pip", "--python", python, "install", "-q", "--disable-pip-version-check"]
-    _run([*pip, "--upgrade", "--upgrade-strategy=eager", "-e", *what], install_s)
-    stamp.write_text(digest)
-    return python
 
 
 def hold(name, *, where=None, keep=False, quiet=False, install_s=INSTALL_S):

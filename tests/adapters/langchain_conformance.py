@@ -388,6 +388,17 @@ class TestLangChain(AdapterSuite):
         ]
         assert check_of(Actor("lead"), [{"type": "web_search"}]) == [("lead", "web_search", check.HOSTED)]
 
+    def test_the_tools_of_an_agent_and_those_below_it_are_listed_gated_or_not(self, world):
+        with world.guard() as guard:
+            helper = Actor("helper", tools=("search",))
+            scene = Stage(self.harness, world).scene(
+                Actor("lead", tools=("delete",), helpers=(helper,)), guard
+            )
+            told = {(one.agent, one.tool, one.is_own) for one in check.list_tools(self.harness._build(scene))}
+        assert {("lead", "delete", True), ("helper", "search", True)} <= told
+        hosted = create_agent(ScriptedModel(voice=None), [{"type": "web_search"}], name="lead")
+        assert [one.is_own for one in check.list_tools(hosted)] == [False]
+
     def test_a_bare_tool_node_is_gated_with_its_threads(self, world):
         with world.guard() as guard:
             gate, box = ToolgateMiddleware(guard), Toolbox()

@@ -3,9 +3,12 @@
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -461,3 +464,22 @@ class TestPydanticAI(AdapterSuite):
         (arguments,) = told
         assert to_plain(arguments["letter"]) == {"to": "a", "text": "a"}
         assert isinstance(arguments["key"], SecretStr)  # of no type to a rule: it counts against the call
+
+
+def test_the_tutorials_agent_is_denied_its_call_as_the_page_shows(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "start.md").read_text()
+    section = page.partition("\n## The first denial\n")[2].partition("\n## ")[0]
+    for name, text in re.findall(r"```\w+\n# (\S+)\n(.*?)```", section, re.DOTALL):
+        (tmp_path / name).write_text(text)
+    (shown,) = re.findall(r"```text\n(.*?)```", section, re.DOTALL)
+    with tempfile.TemporaryDirectory(dir="/tmp") as runtime:  # a short path, for a socket
+        place = {"cwd": tmp_path, "env": {**os.environ, "XDG_RUNTIME_DIR": runtime}, "text": True}
+        run = [sys.executable, "-m", "toolgate_bus", "scheduler", "run", "policy", "--config", "rules.yaml"]
+        with subprocess.Popen([*run, "--json"], stdout=subprocess.PIPE, **place) as scheduler:
+            try:
+                assert json.loads(scheduler.stdout.readline())["event"] == "ready"
+                said = subprocess.run([sys.executable, "tidy.py"], capture_output=True, check=True, **place)
+            finally:
+                scheduler.terminate()
+    assert said.stdout == shown
+    assert (tmp_path / "todo.txt").exists()

@@ -138,7 +138,7 @@ def rate_part() -> str:
     """Return latencies from when a call was due."""
     run = _figures("rate")
     _, *rows = run["said"]
-    head = ["schedulers", "", "p50", "p90", "p99", "longest", f"over {rows[0]['late_ms']:g} ms"]
+    head = ["schedulers", "side", "p50", "p90", "p99", "longest", f"over {rows[0]['late_ms']:g} ms"]
     lines = _header(head)
     for row in rows:
         for name, one in row["sides"].items():

@@ -62,7 +62,7 @@ _CHANGES = (
     ),
     (
         "settings are open while they are written",
-        f"{ORCHESTRATOR}/commands/hook/settings_file.py",
+        "bus/toolgate_bus/commands/new_files.py",
         "0o666 if mode is None else 0o600",
         "0o666",
         f"{_SETTINGS}::test_a_file_is_closed_to_others_before_anything_is_in_it",

@@ -114,8 +114,8 @@ _CHANGES = (
     (
         "the mode is a new file's",
         f"{_HOOK}/settings_file.py",
-        "_replace(self.target, content, mode)",
-        "_replace(self.target, content, None)",
+        "replace_file(self.target, content, mode)",
+        "replace_file(self.target, content, None)",
         f"{_KEPT}::test_mode_and_link_stay",
     ),
     (

@@ -27,7 +27,7 @@ from toolgate_schedulers.shipped.provenance import rule_on as judge_provenance
 from toolgate_schedulers.shipped.rate_limit import RateLimit, RateLimitConfig
 from toolgate_schedulers.shipped.router.router import RouterConfig, route
 from toolgate_schedulers.shipped.slots.config import SlotsConfig, find_pools, needs_of, weight_of
-from toolgate_schedulers.testing import Trial
+from toolgate_schedulers.testing import Trial, trial
 
 pytestmark = pytest.mark.pure
 
@@ -82,6 +82,14 @@ async def test_the_class_limits_a_session_over_all_replicas():
         await limiter.start(SimpleNamespace(store=store))
     verdicts = [await limiters[number % 2].decide(call("web_search")) for number in range(4)]
     assert [verdict.action for verdict in verdicts] == ["continue", "continue", "deny", "deny"]
+
+
+async def test_the_generator_holds_and_then_denies_where_the_tests_fail(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # no Makefile: `make test` fails
+    async with trial(ran(blocks("python")[2])["tests_first"]) as asked:
+        deploy = asked.pose("deploy", {})
+        assert (await deploy.next()).action == "hold"
+        assert (await deploy.final()).reason == "the tests fail"
 
 
 def test_what_a_trial_can_do_is_told():

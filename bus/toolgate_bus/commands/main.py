@@ -28,13 +28,13 @@ GROUP = "toolgate.commands"
 LogFormat = Literal["json", "text"]
 SUMMARIES = {
     "demo": "Watch three schedulers rule on an agent, on one screen. Start here.",
-    "init": "Write a mount plan and rules to start from.",
+    "init": "Write rules to start from: for what you have, or for a new agent.",
     "run": "Run an agent from a mount plan; schedulers rule on its calls.",
     "chat": "Chat with an agent; schedulers rule on its calls.",
     "replay": "Replay recorded agent runs against schedulers.",
     "mcp": "Put a gate in front of MCP servers.",
     "scheduler": "Run schedulers, list those alive, write a new one.",
-    "policy": "Test the rules of a policy against a file of cases.",
+    "policy": "Test the rules of a policy, enforce them, or only observe.",
     "decisions": "Show what was decided, with every verdict.",
     "approvals": "Answer the calls that wait for a person.",
     "budget": "Set budgets, and see what was spent.",

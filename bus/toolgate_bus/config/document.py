@@ -51,8 +51,12 @@ class Document:
 
     def where(self, place: Place) -> str:
         """Return file and line of a place, or of the nearest one that is there."""
-        _, line, _ = self._walk(place)
+        line = self.line_of(place)
         return f"{self.name}:{line}" if line else self.name
+
+    def line_of(self, place: Place) -> int:
+        """Return the line of a place, or of the nearest one that is there; 0 if there is none."""
+        return self._walk(place)[1]
 
     def nearest(self, places: Sequence[Place]) -> Place:
         """Return the place, out of several, that is there, or that leads furthest."""

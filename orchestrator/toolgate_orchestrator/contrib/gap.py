@@ -1,4 +1,4 @@
-"""One finding of a check: a tool without a gate. Pure."""
+"""Findings of a check: a tool, and a tool without a gate. Pure."""
 
 from typing import NamedTuple
 
@@ -15,3 +15,14 @@ class Gap(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.agent}: {self.tool}: {self.reason}"
+
+
+class FoundTool(NamedTuple):
+    """A tool of an agent."""
+
+    agent: str
+    """Name of the agent."""
+    tool: str
+    """Name of the tool."""
+    is_own: bool = True
+    """False if the model's provider runs it: no gate sees its calls."""

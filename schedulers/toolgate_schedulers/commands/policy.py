@@ -1,7 +1,8 @@
-"""`toolgate policy test`: check the rules of a policy against a file of expectations, without a bus.
+"""`toolgate policy`: check the rules of a policy against a file of expectations, and switch its mode.
 
 A case is a call, the expected result, and optionally the rule behind it. The policy is the one that
-`scheduler run policy` would run. The rules that fired in no case are reported, too.
+`scheduler run policy` would run once it is enforced, so one file of cases serves both modes. The rules that
+fired in no case are reported, too. It needs no bus.
 """
 
 from collections import Counter
@@ -15,12 +16,13 @@ import typer
 from pydantic import Field, JsonValue
 from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import JsonOption, NamespaceOption, QuietOption, RedisOption
-from toolgate_bus.commands.terminal import console, print_json
+from toolgate_bus.commands.terminal import console, err_console, print_json
 from toolgate_bus.config.check import StrictModel, check
 from toolgate_bus.config.document import Document, read_document
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.events import AskUser, Deny, Hold, ToolSelecting
 
+from toolgate_schedulers.commands.policy_mode import enforce, observe
 from toolgate_schedulers.commands.policy_status import status
 from toolgate_schedulers.shipped.policy.rehearsal import OrderRehearsal
 from toolgate_schedulers.shipped.policy.scheduler import PolicyConfig, explain_ruling, name_of
@@ -35,7 +37,6 @@ Expected = Literal["allow", "deny", "ask", "wait"]
 _WORDS: Final[Mapping[type, Expected]] = {Deny: "deny", AskUser: "ask", Hold: "wait"}
 
 app = typer.Typer(name="policy", no_args_is_help=True)
-app.command()(status)
 
 
 class EarlierCall(StrictModel):
@@ -122,7 +123,7 @@ class Outcome:
 
 @app.callback()
 def _group() -> None:
-    """Check the rules of a policy against your expectations."""
+    """Check the rules of a policy against your expectations, and switch them on or off."""
 
 
 @app.command("test")
@@ -190,6 +191,11 @@ def run_cases(
             name, place = name_of(config.rules[number], number), written.where(("rules", number))
             console.print(f"[yellow]never fired[/] {escape(place)}: {escape(name)}", soft_wrap=True)
         compared.show(quiet=quiet)
+        if config.mode == "observe" and not quiet:
+            err_console.print(
+                "The policy only observes: it rules like this once `toolgate policy enforce` switches it.",
+                soft_wrap=True,
+            )
         console.print(
             f"{len(outcomes)} cases: {len(outcomes) - len(failed)} as expected, {len(failed)} not; "
             f"{len(config.rules) - len(never)} of {len(config.rules)} rules fired"
@@ -246,3 +252,8 @@ def _summary_record(config: PolicyConfig, outcomes: list[Outcome], fired: Counte
         "rules": rules,
         "never_fired": [name for name, count in rules.items() if not count],
     }
+
+
+app.command("enforce")(enforce)
+app.command("observe")(observe)
+app.command("status")(status)

@@ -18,6 +18,8 @@ from typing import Any, NamedTuple, TypeVar
 from toolgate_bus.commands.options import find_user, join_bus, parse_span, run_async
 from toolgate_bus.config.document import Document, parse_document
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.facts.observed_calls import ObservedCalls
+from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol.names import NAME_PATTERN, explain_reserved
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.server.settings import read_keys
@@ -71,15 +73,32 @@ class ConfigCommands:
         self.store = ConfigStore(commands, namespace, name, keyring)
         self._notices = RedisNotices(commands, commands, namespace)
 
-    async def push(self, text: bytes, label: str, spec: str, *, stage: bool) -> StoredConfig:
-        """Store a configuration, and put it in force unless it is only staged."""
+    async def push(
+        self, text: bytes, label: str, spec: str, *, stage: bool, instead_of: str | None = None
+    ) -> StoredConfig:
+        """Store a configuration, and put it in force unless it is only staged.
+
+        With `instead_of`, raise ConfigError if another configuration than that digest is in force.
+        """
         now, digest = await self.store.now(), digest_of(text)
         new = StoredConfig(digest, label, find_user(), now, len(text), spec[:128])
+
+        def change(record: ConfigRecord) -> ConfigRecord:
+            if instead_of not in (None, record.active):
+                raise ConfigError(f"{self.name}: another configuration was pushed meanwhile; try again")
+            return push(record, new, stage=stage)
+
         await self.store.put_text(digest, text)
-        was, record = await self.store.change(lambda record: push(record, new, stage=stage), anew=True)
+        was, record = await self.store.change(change, anew=True)
         if record.active != was.active:
             await self._tell("config:pushed", was, record)
         return record.config(digest) or new
+
+    async def count_calls(self, calls: ObservedCalls) -> None:
+        """Count calls of the record, as far as the server has it."""
+        async for fact in FactsReader(self._commands, self._namespace).read_stored():
+            calls.take(fact)
+        calls.finish()
 
     async def compare(self, checked: CheckedConfig, spec: str, *, strict: bool) -> RuleCheck:
         """Compare a configuration with living agents; if `strict`, raise ConfigError for certain doubts."""

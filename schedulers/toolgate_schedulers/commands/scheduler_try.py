@@ -91,7 +91,7 @@ def _(config: PolicyConfig, document: Document, call: ToolSelecting, answer: Ver
 def _policy_rule(config: PolicyConfig, call: ToolSelecting, answer: Verdict) -> int | None:
     """Return the number of the rule that decided; None for the default."""
     verdict, fired = explain_ruling(config, call)
-    if verdict.action != answer.action:  # it knew earlier calls, and its reason names the rule
+    if config.mode == "enforce" and verdict.action != answer.action:  # its reason names a rule on order
         said = answer.reason or ""
         return next((at for at, rule in enumerate(config.rules) if f"({name_of(rule, at)}" in said), None)
     return fired[-1] if fired and config.rules[fired[-1]].mode == "enforce" else None

@@ -12,6 +12,7 @@ import termios
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from chat_person import AT_TERMINAL, CTRL_C, Person
@@ -23,6 +24,7 @@ ESCAPE = "\x1b"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 CALLS = 5
 LINES, COLUMNS = 24, 80
+PICTURE = Path(__file__).parents[3] / "docs" / "pictures" / "demo.svg"
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and parent-death signals")
 SCREEN = """\
 Toolgate demo: three schedulers decide on an agent's tool calls before they run
@@ -87,6 +89,20 @@ def test_a_pipe_gets_the_whole_screen_as_plain_lines(process: Callable[..., Any]
     assert len({ended.popen.pid, *re.findall(r"pid (\d+)", shown)}) == 5
     assert not world.files()
     assert not world.processes()
+
+
+def test_the_picture_of_the_documents_shows_this_screen() -> None:
+    """Where this goes red: `python docs/pictures.py demo`."""
+    drawn = ElementTree.parse(PICTURE).iter("{http://www.w3.org/2000/svg}text")
+    lines: dict[str, str] = {}
+    for piece in drawn:
+        lines[piece.attrib["y"]] = lines.get(piece.attrib["y"], "") + (piece.text or "")
+    shown = [" ".join(line.split()) for line in lines.values() if line.split()]
+    asked = SCREEN.replace("(no terminal: the demo answers)", "Press y or n (y after 5 s): y")
+    told = re.sub(r"The demo says yes\. +", "You say yes. ", asked).replace("pid N", "pid 4101")
+    assert [re.sub(r"pid \d+", "pid 4101", line) for line in shown] == [
+        " ".join(line.split()) for line in told.splitlines() if line
+    ]
 
 
 def test_scripts_get_every_call_with_its_decision(process: Callable[..., Any], world: World) -> None:

@@ -102,7 +102,7 @@ ONCE: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "scheduler search": (("scheduler", "search", "--schema", "\x1b[2Jnone"),),
     "scheduler check": (("scheduler", "check", "policy", "--config", "\x1b[2Jnone"),),
     "scheduler new": (("scheduler", "new", "\x1b[2J"),),
-    "init": (("init", "{directory}"),),
+    "init": (("init", "{directory}"), ("init", "--from", "mcp", "--file", "\x1b[2Jnone\x9b")),
     "mcp": (("mcp", "--config", "\x1b[2Jnone"),),
     "hook install": (
         ("hook", "install", "\x1b[2Jnone\x9b"),
@@ -113,6 +113,8 @@ ONCE: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "hook run": (("hook", "run", "\x1b[2Jnone\x9b"),),
     "check": (("check", "\x1b[2Jnone.py:\x9b"), ("check", "json:\x1b[2J"), ("check", "json:loads", "--json")),
     "policy test": (("policy", "test", "\x1b[2Jnone", "\x9b"),),
+    "policy enforce": (("policy", "enforce", "denier", "--yes"), ("policy", "enforce", "\x1b[2J", "--yes")),
+    "policy observe": (("policy", "observe", "denier", "--config", "\x1b[2Jnone", "--yes"),),
     "scheduler try": (
         (
             "scheduler",

@@ -310,6 +310,30 @@ def test_csv_is_exact_and_no_word_of_others_is_a_formula(archive):
     assert lines[-1]["spent"] == "400000"
 
 
+def test_what_observing_rules_would_have_done_is_told_with_the_calls(tmp_path):
+    observed = [
+        {"scheduler": "policy", "action": "continue", "phase": "select", "priority": 0, "seconds": 0.0}
+    ]
+    observed[0]["reason"] = "no deletes would have denied"
+    lines = [
+        decision(
+            1, "a1", agent="clerk", tool_name="delete_file", tool_input={"path": "\x1b[2J"}, verdicts=observed
+        ),
+        decision(2, "a2", agent="clerk", tool_name="delete_file", verdicts=observed),
+        decision(3, "a3", at=NOON - 40 * DAY, tool_name="delete_file", verdicts=observed),
+    ]
+    words = ("--month", "2026-11", "--archive", kept(tmp_path / "archive", lines))
+    text = report(*words)
+    assert "Would have denied 2, asked about 0" in text
+    assert "policy: no deletes" in text
+    assert "\x1b" not in text
+    told = json.loads(report(*words, "--json").splitlines()[-1])["observed"]
+    assert (told["denied"], told["asked"], told["left_out"]) == (2, 0, 0)
+    (line,) = told["calls"]
+    assert (line["would"], line["tool"], line["agent"], line["count"]) == ("deny", "delete_file", "clerk", 2)
+    assert (line["scheduler"], line["rule"], line["decision"]) == ("policy", "no deletes", "a1")
+
+
 def test_who_must_know_all_is_told_by_the_exit_code(archive):
     report("--month", "2026-11", "--strict", "--archive", archive, code=1)
     report("--since", "2026-11-21T12:00Z", "--strict", "--archive", archive)

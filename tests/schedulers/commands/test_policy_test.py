@@ -149,3 +149,11 @@ def test_a_wrong_file_of_cases_is_refused_with_its_line(tested, cases, said):
     assert ended.wait() == 2
     assert said in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_a_policy_that_observes_is_held_to_what_it_does_once_it_is_enforced(tested, tmp_path):
+    (tmp_path / "rules.yaml").write_text(f"mode: observe\n{RULES}")
+    ended = tested(GOOD)
+    assert ended.wait() == 0, ended.stdout
+    assert ended.stdout.splitlines()[-1] == "6 cases: 6 as expected, 0 not; 3 of 4 rules fired"
+    assert "The policy only observes" in ended.stderr

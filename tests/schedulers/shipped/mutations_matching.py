@@ -139,4 +139,12 @@ MUTANTS = (
         "return dict.fromkeys((payer.agent,))",
         "../schedulers/shipped/test_cost_aware_parts.py",
     ),
+    Mutant(
+        "observe",
+        "a policy that observes rules all the same",
+        f"{SHIPPED}/policy/scheduler.py",
+        'if config.mode == "enforce" or isinstance(verdict, Continue):',
+        "if True:",
+        POLICY,
+    ),
 )

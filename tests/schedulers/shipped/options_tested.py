@@ -118,6 +118,8 @@ TESTED: Final[dict[str, dict[str, str]]] = {
         "test_policy.py::test_an_ask_carries_prompt_options_and_time": (
             "rules.*.action rules.*.prompt rules.*.options rules.*.timeout_s"
         ),
+        "test_policy.py::"
+        "test_a_policy_that_observes_lets_every_call_go_on_and_says_what_enforcing_would_have_done": "mode",
         "test_policy.py::test_an_observing_rule_lets_the_call_go_on_to_the_next_and_is_told_of": (
             "rules.*.mode rules.*.reason"
         ),

@@ -115,9 +115,10 @@ def test_a_call_of_an_agent_is_one_of_each_agent_above_it():
     [
         {"rules": [{"tools": "pay", "action": "ask"}], "default": "ask"},
         {"rules": [{"tools": "pay", "action": "allow", "at_most": {"n": 3}}]},
+        {"rules": [{"tools": "pay", "action": "deny"}], "mode": "observe"},
         {"rules": [{"tools": f"tool_{n}_{'x' * 60}", "action": "deny"} for n in range(1000)]},
     ],
-    ids=["nothing is certain", "it counts calls", "too large"],
+    ids=["nothing is certain", "it counts calls", "it observes", "too large"],
 )
 def test_some_policies_are_asked_about_everything(config):
     assert table_of(config) is None

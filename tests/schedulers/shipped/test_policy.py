@@ -89,6 +89,33 @@ def test_an_observing_rule_lets_the_call_go_on_to_the_next_and_is_told_of():
     )
 
 
+OBSERVED = """
+mode: observe
+rules:
+  - {name: reads are fine, tools: "read_*", action: allow}
+  - {name: watched, tools: "*", action: deny, mode: observe}
+  - {name: no deletes, tools: "delete_*", action: deny}
+  - {tools: pay, action: ask}
+default: deny
+"""
+
+
+def test_a_policy_that_observes_lets_every_call_go_on_and_says_what_enforcing_would_have_done():
+    assert rule(OBSERVED, "delete_file") == Continue(reason="no deletes would have denied")
+    assert rule(OBSERVED, "pay") == Continue(reason="rule 4 would have asked a person")
+    assert rule(OBSERVED, "ls") == Continue(reason="default would have denied")
+    assert rule(OBSERVED, "read_file") == Continue(reason="allowed by reads are fine")
+    enforced = OBSERVED.replace("mode: observe\nrules", "rules")
+    assert [rule(enforced, tool).action for tool in ("delete_file", "pay", "ls", "read_file")] == [
+        "deny", "ask_user", "deny", "continue",
+    ]  # fmt: skip
+
+
+def test_a_policy_that_says_nothing_but_its_mode_is_empty():
+    with pytest.raises(ConfigError, match="is empty"):
+        config("mode: observe")
+
+
 BY_AGENT = """
 rules:
   - {name: admins may, agents: admin, tools: "*", action: allow}
@@ -183,7 +210,7 @@ async def test_the_scheduler_answers_by_its_config():
     ("text", "said"),
     [
         ("", "top level: is empty: give rules, or a default"),
-        ("rule: []", "rule: unknown key; allowed: default, rules; did you mean rules?"),
+        ("rule: []", "rule: unknown key; allowed: default, mode, rules; did you mean rules?"),
         ("default: maybe", "default: Input should be 'allow', 'deny' or 'ask'"),
         ("rules: [{tools: x}]", "rules.0: action: is required: allow, deny or ask"),
         ("rules: [{action: deny}]", "rules.0.tools: Field required"),

@@ -7,7 +7,7 @@ import pytest
 from steps import count_steps
 from toolgate_bus.config.check import check
 from toolgate_bus.errors import ConfigError, TransportError
-from toolgate_bus.protocol.events import Deny, Hold
+from toolgate_bus.protocol.events import Continue, Deny, Hold
 from toolgate_bus.state.claims import MemoryClaims
 from toolgate_bus.state.shared import MemoryFacts, make_shared_state
 from toolgate_schedulers.shipped.policy.scheduler import Policy, PolicyConfig, rule_on
@@ -297,6 +297,24 @@ async def test_while_the_facts_of_a_shard_cannot_be_read_nothing_passes_that_may
         verdict = await here.ask("mail")
         assert isinstance(verdict, Deny)
         assert "are not known yet. Try again" in verdict.reason
+
+
+async def test_a_policy_that_observes_makes_no_call_wait_and_denies_none_whose_past_it_does_not_know(
+    monkeypatch,
+):
+    monkeypatch.setattr(f"{PROGRESS}.MAX_LAG_S", 0.4)
+    rules = [AFTER, {"tools": "mail", "unless_after": {"tool": "read"}}]
+    facts = MemoryFacts()
+    shared = replace(make_shared_state(), facts=facts)
+    async with trial(Policy, config={"mode": "observe", "rules": rules}, shared=shared) as here:
+        assert await here.ask("deploy") == Continue(reason="rule 1 would have denied")
+        decided(here, "test", "t")
+        assert await here.ask("deploy") == Continue(reason="rule 1 would have made it wait")
+        here.tell("tool:post", decision_id="t", success=True)
+        assert await here.ask("deploy") == Continue()
+        facts.is_whole = False
+        told = "not knowing the calls before it would have denied"
+        assert await here.ask("mail") == Continue(reason=told)
 
 
 def test_of_several_in_one_response_one_waits_to_hear_of_the_others():

@@ -108,6 +108,7 @@ FULL: dict[str, dict[str, Any]] = {
             | {"at_most": {"n": 2, "within_s": 1.5, "scope": "label:team"}},
         ],
         "default": "allow",
+        "mode": "enforce",
     },
     "provenance": {
         "sinks": [

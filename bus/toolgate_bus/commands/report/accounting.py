@@ -1,6 +1,7 @@
 """Make a report's lines from facts and entries of the ledger's journal, in any order. Values in, values out.
 
     decision          ─▶ denied, held, replaced; who decided, and the labels of its session
+    decision, verdict ─▶ what rules and shadows would have denied, or asked a person about
     tool:post, usage  ─▶ a call that ran, and what it says it cost
     ledger            ─▶ what was spent, to the unit; a cost that an entry has paid is not counted again
 
@@ -17,6 +18,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from toolgate_bus.commands.decisions.filters import time_of
 from toolgate_bus.commands.report.figures import CallOrigin, ReportFigures
 from toolgate_bus.commands.report.period import Period
+from toolgate_bus.facts.observed_calls import ObservedCalls
 from toolgate_bus.ledger.money.journal import is_entry
 from toolgate_bus.ledger.money.limits import BudgetDescription
 from toolgate_bus.ledger.money.rebuild import SeenEntries
@@ -88,6 +90,8 @@ class ReportBuilder:
     first_entry: float | None = None
     """Time at which the first entry of the journal was written, in seconds since the epoch."""
     first_fact: float | None = None
+    observed: ObservedCalls = field(default_factory=ObservedCalls)
+    """Calls that rules and shadows would have denied, or asked a person about."""
     resets: dict[str, int] = field(default_factory=dict)
     """Amount that somebody has set to zero in this period, by account. It was spent all the same."""
     left_out: int = 0
@@ -115,6 +119,8 @@ class ReportBuilder:
         at = time_of(line)
         self.first_fact = at if self.first_fact is None else min(self.first_fact, at)
         event = line["event"]
+        if event != "decision" or self.period.has(at):
+            self.observed.take(line)
         if event == "decision":
             self._take_decision(line, at)
         elif event in ("tool:post", "tool:error"):
@@ -124,6 +130,7 @@ class ReportBuilder:
 
     def finish(self, unsettled: Collection[str] = ()) -> None:
         """Put costs that no budget paid outside budgets, but for the decisions that still hold money."""
+        self.observed.finish()
         for id_ in list(self._waiting):
             self._place_entries(id_)
         for cost in {id(one): one for one in self._open.values()}.values():

@@ -101,6 +101,9 @@ def report(
     the call that ran in its place; if no such call ran, it is not known and not
     counted. Held calls are shown with their time to the decision.
 
+    Below the figures are calls that ran, and that a rule which only observes or a
+    shadow would have denied, or asked a person about: how often, with an example.
+
     In --csv and --json amounts are whole millionths of the currency. The report
     says what it has read, and what it cannot know. Exit code 0: reported; 1: with
     --strict, not all is known; 2: an option is wrong, or nothing can be read.

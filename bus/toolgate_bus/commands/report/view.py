@@ -8,6 +8,7 @@ from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import console, err_console
 from toolgate_bus.commands.report.accounting import ReportBuilder
 from toolgate_bus.commands.report.figures import LABEL, ReportFigures, total_of
+from toolgate_bus.commands.report.observed import observed_table
 from toolgate_bus.commands.report.sources import ReportNotes
 from toolgate_bus.commands.terminal import new_table, print_json, print_text
 from toolgate_bus.protocol.money import format_amount
@@ -40,6 +41,7 @@ def _json(accounting: ReportBuilder, rows: Rows, total: ReportFigures, told: Rep
             "period": asked,
             "book": accounting.book,
             "budget": accounting.budget,
+            "observed": accounting.observed.as_json(),
             "sources": told.sources,
             "unknown": told.unknown,
         }
@@ -54,6 +56,7 @@ def _csv(accounting: ReportBuilder, rows: Rows, total: ReportFigures, told: Repo
         writer.writerow(["row", *map(_cell, row), *figures.as_json().values()])
     writer.writerow(["total", *("" for _ in accounting.by), *total.as_json().values()])
     print_text(out.getvalue().rstrip("\n"))
+    _tell_observed(accounting, err_console)
     _tell(accounting, told, err_console)
 
 
@@ -76,6 +79,9 @@ def _table(accounting: ReportBuilder, rows: Rows, total: ReportFigures, told: Re
         amount = format_amount(total.outside)
         outside = f"Outside budgets: {amount}, reported by calls that no budget paid for."
         console.print(outside, soft_wrap=True)
+    _tell_observed(accounting, console)
+    if accounting.observed.lines:
+        console.print(observed_table(accounting.observed))
     _tell(accounting, told, console)
 
 
@@ -94,3 +100,11 @@ def _tell(accounting: ReportBuilder, told: ReportNotes, where: Any) -> None:
         where.print(f"From: {escape(words)}", soft_wrap=True)
     for words in told.unknown:
         where.print(f"Not known: {escape(words)}", soft_wrap=True)
+
+
+def _tell_observed(accounting: ReportBuilder, where: Any) -> None:
+    """Print the sum of calls that ran, and that rules or shadows would have stopped."""
+    calls = accounting.observed
+    if calls.denied or calls.asked:
+        words = f"Would have denied {calls.denied}, asked about {calls.asked}: calls that ran, because a rule"
+        where.print(f"{words} only observes or a scheduler is a shadow.", soft_wrap=True)

@@ -9,13 +9,13 @@ import contextlib
 import hashlib
 import json
 import os
-import secrets
 import stat
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from toolgate_bus.commands.new_files import replace_file
 from toolgate_bus.errors import ConfigError
 
 MAX_BYTES: Final = 16 << 20
@@ -107,8 +107,8 @@ class SettingsFile:
         try:
             self.kept.mkdir(mode=0o700, parents=True, exist_ok=True)
             if record.before is not None:
-                _replace(self.backup, record.before, 0o600)
-            _replace(self.kept / "record.json", json.dumps(told, indent=1).encode(), 0o600)
+                replace_file(self.backup, record.before, 0o600)
+            replace_file(self.kept / "record.json", json.dumps(told, indent=1).encode(), 0o600)
         except OSError as error:
             raise ConfigError(f"{self.kept}: the backup cannot be written: {error.strerror}") from None
 
@@ -132,7 +132,7 @@ class SettingsFile:
             self.target.parent.mkdir(parents=True, exist_ok=True)
             mode = stat.S_IMODE(self.target.stat().st_mode) if self.content is not None else None
             self._check_unchanged()
-            _replace(self.target, content, mode)
+            replace_file(self.target, content, mode)
         except OSError as error:
             raise ConfigError(
                 f"{self.path} cannot be written: {error.strerror}; nothing was changed"
@@ -155,26 +155,6 @@ class SettingsFile:
     def _check_unchanged(self) -> None:
         if self._read() != self.content:
             raise ConfigError(f"{self.path} changed just now; nothing was written, try again")
-
-
-def _replace(path: Path, content: bytes, mode: int | None) -> None:
-    """Replace a file in one step; `mode` None means the mode of a new file.
-
-    With a mode, the file is closed to other users from its first byte, because settings hold tokens.
-    """
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        with os.fdopen(os.open(beside, flags, 0o666 if mode is None else 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            if mode is not None:
-                os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
 
 
 def _digest(content: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Finds tools of a LangChain agent, a LangGraph graph or a ToolNode that no gate rules on.
+"""Finds the tools of a LangChain agent, a LangGraph graph or a ToolNode, and those that no gate rules on.
 
 The check reads the compiled object: the order of the call wrappers, agents that are nodes, and agents that
 functions of tools and nodes can reach by name. It does not see tools that middleware adds while the agent
@@ -11,7 +11,7 @@ from typing import Any, Final
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
 
-from toolgate_orchestrator.contrib.gap import Gap
+from toolgate_orchestrator.contrib.gap import FoundTool, Gap
 from toolgate_orchestrator.contrib.langchain.adapter import ToolgateMiddleware
 from toolgate_orchestrator.contrib.references import references_of
 
@@ -26,7 +26,17 @@ HOSTED: Final = "the model's provider runs it: remove it, or replace it by a too
 
 def find_gaps(found: Any) -> Iterator[Gap]:
     """Yield the gaps in an agent, graph or node, and in the agents below it."""
-    yield from _below(found, getattr(found, "name", None) or "tools", set())
+    return (one for one in _walk(found) if one.reason)
+
+
+def list_tools(found: Any) -> Iterator[FoundTool]:
+    """Yield every tool of an agent, graph or node, and of the agents below it."""
+    return (FoundTool(one.agent, one.tool, one.reason != HOSTED) for one in _walk(found))
+
+
+def _walk(found: Any) -> Iterator[Gap]:
+    """Yield every tool; the reason of a gated one is empty."""
+    return _below(found, getattr(found, "name", None) or "tools", set())
 
 
 def _below(found: Any, agent: str, seen: set[int]) -> Iterator[Gap]:
@@ -48,8 +58,7 @@ def _of_node(node: Any, agent: str, seen: set[int]) -> Iterator[Gap]:
     wrappers = [_chain(one) for one in (node._wrap_tool_call, node._awrap_tool_call)]
     reason = _reason(*wrappers)
     for name, tool in node.tools_by_name.items():
-        if reason:
-            yield Gap(agent, name, reason)
+        yield Gap(agent, name, reason)
         for function in (getattr(tool, "func", None), getattr(tool, "coroutine", None)):
             yield from _of_function(function, name, seen)
 

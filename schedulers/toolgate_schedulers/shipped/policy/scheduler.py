@@ -2,6 +2,7 @@
 
 The first rule that fits a call rules on it; if none does, `default` counts. Every denial names its rule.
 A rule in `mode: observe` never rules: the verdict on a call that goes on says what the rule would have done.
+A policy in `mode: observe` lets every call go on, and says what enforcing it would have done.
 A replacement (phase `verify`) is judged by the same rules as the LLM's own call.
 If a rule looks at an argument that could not be seen (a placeholder, two readings), the rule fits if it
 denies or asks, and does not fit if it allows; `unknown: allow` is the reverse. Toolgate then also looks at
@@ -14,7 +15,7 @@ facts.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from itertools import islice
 from types import MappingProxyType
@@ -22,7 +23,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 from toolgate_bus.config.check import StrictModel
-from toolgate_bus.protocol.events import AskUser, Continue, Deny, Phase, ToolSelecting, Verdict
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Phase, ToolSelecting, Verdict
 from toolgate_bus.protocol.llm import add_selector
 from toolgate_bus.protocol.names import MAX_REASON, MAX_RULE
 from toolgate_bus.ruling.conditions import globs
@@ -36,6 +37,7 @@ from toolgate_bus.ruling.conditions.matching import (
 )
 from toolgate_bus.ruling.local_table import DEFAULT_RULE, Answer, deny_by_default, deny_by_rule, encode_table
 from toolgate_bus.ruling.merge import ORDER
+from toolgate_bus.ruling.observed import Observation, ObservedAction, add_observations
 
 from toolgate_schedulers.author.scheduler import SchedulerContext
 from toolgate_schedulers.shipped.policy.claims import QueuePositions
@@ -46,12 +48,15 @@ from toolgate_schedulers.shipped.policy.peers import PeerNotes
 from toolgate_schedulers.shipped.policy.verdicts import UNKNOWN, Past, check_order
 
 Action = Literal["allow", "deny", "ask"]
+Mode = Literal["enforce", "observe"]
 Text = Annotated[str, Field(min_length=1, max_length=2000)]
 Reason = Annotated[str, Field(min_length=1, max_length=800)]
 """Reason of a rule. The worker cuts reasons at 1024 characters, so this leaves room for the rule's name."""
 _ONLY_ASK = ("prompt", "options", "timeout_s")
 _ALLOWED = Continue()
-_WOULD = {"deny": "denied", "ask": "asked a person"}
+_ACTIONS: Final[Mapping[type, ObservedAction]] = {Deny: "deny", AskUser: "ask", Hold: "hold"}
+_UNKNOWN_ORDER = "not knowing the calls before it"
+"""Rule of an observation for calls whose past an `OrderKeeper` did not know in time."""
 _STRICTNESS: Final[Mapping[str, float]] = MappingProxyType({**ORDER, "hold": 0.5})
 MAX_TOLD: Final = 8
 MAX_NAMES: Final = 4096
@@ -64,10 +69,10 @@ class PolicyRule(OrderMatcher):
     action: Action | None = None
     """`allow`, `deny` or `ask` (a person). Not needed with `after`, `unless_after` or `at_most`: calls that
     they let pass go on to the rules below."""
-    mode: Literal["enforce", "observe"] = "enforce"
+    mode: Mode = "enforce"
     """`observe`: the rule lets its calls go on to the rules below. If the call runs, the reason of the
-    policy's verdict in `toolgate decisions` says what the rule would have done. For `deny` and `ask`. To
-    rehearse all rules at once, run a second policy with `--shadow`."""
+    policy's verdict in `toolgate decisions` says what the rule would have done. For `deny` and `ask`. The
+    policy's own `mode` observes with all rules at once."""
     unknown: Unknown = "deny"
     """`deny`: a value that the rule cannot see counts against the call, so the rule fits if it denies or
     asks, not if it allows. `allow`: the reverse."""
@@ -120,10 +125,14 @@ class PolicyConfig(StrictModel):
     """Rules in order; the first one that fits a call counts."""
     default: Action = "allow"
     """Action for calls that no rule fits: `allow`, `deny` or `ask`."""
+    mode: Mode = "enforce"
+    """`observe`: every call goes on, whatever rules and `default` say. The reason of the policy's verdict
+    says what they would have done, and `toolgate report` counts it. `toolgate policy enforce` and `toolgate
+    policy observe` switch it."""
 
     @model_validator(mode="after")
     def _says_something(self) -> "PolicyConfig":
-        if not self.model_fields_set:
+        if self.model_fields_set <= {"mode"}:
             raise ValueError("is empty: give rules, or a default (allow, deny or ask)")
         if circle := sorted(find_circle([rule for rule in self.rules if rule.mode == "enforce"])):
             names = ", ".join(circle[:MAX_TOLD])
@@ -159,16 +168,21 @@ class PolicyConfig(StrictModel):
 
 
 def rule_on(config: PolicyConfig, call: ToolSelecting, past: Past = UNKNOWN) -> Verdict:
-    """Return the verdict on a call: the strictest for any agent of its lineage."""
-    return explain_ruling(config, call, past)[0]
+    """Return the verdict on a call, by the policy's mode."""
+    verdict, fired = explain_ruling(config, call, past)
+    if config.mode == "enforce" or isinstance(verdict, Continue):
+        return verdict
+    rule = getattr(verdict, "rule_name", None) or name_of(config.rules[fired[-1]], fired[-1])
+    return _observe(verdict, rule)
 
 
 def explain_ruling(
     config: PolicyConfig, call: ToolSelecting, past: Past = UNKNOWN
 ) -> tuple[Verdict, tuple[int, ...]]:
-    """Return the verdict on a call, and the numbers (from 0) of the rules behind it, observers included.
+    """Return the verdict of an enforced policy, and the numbers (from 0) of the rules behind it.
 
-    The rule that decides is last. If the default decides, only observers are listed.
+    The verdict is the strictest for any agent of the call's lineage. The numbers include those of rules that
+    observe. The rule that decides is last. If the default decides, only observers are listed.
     """
     verdict, fired = _rule_for_one(config, call, past)
     for one in islice(as_each_agent(call), 1, None):
@@ -182,7 +196,7 @@ def explain_ruling(
 
 
 def _rule_for_one(config: PolicyConfig, call: ToolSelecting, past: Past) -> tuple[Verdict, tuple[int, ...]]:
-    observed: list[str] = []
+    observed: list[Observation] = []
     fired: list[int] = []
     strictest: tuple[Verdict, tuple[int, ...]] | None = None
     """Strictest verdict so far, from rules that fit for certain, unseen, or by one element of a list."""
@@ -197,8 +211,7 @@ def _rule_for_one(config: PolicyConfig, call: ToolSelecting, past: Past) -> tupl
             continue
         if rule.mode != "enforce":
             fired.append(number)
-            what = "deny" if isinstance(verdict, Deny) else "ask"
-            observed.append(f"{name} would have {_WOULD[what]}")
+            observed.append(Observation(name, _ACTIONS[type(verdict)]))
             continue
         if strictest is None or _STRICTNESS[verdict.action] < _STRICTNESS[strictest[0].action]:
             strictest = verdict, (number,)
@@ -239,12 +252,16 @@ def _reason_to_allow(rule: PolicyRule, name: str) -> str:
     return rule.reason or f"allowed by {name}"
 
 
-def _add_observations(verdict: Verdict, observed: Sequence[str]) -> Verdict:
+def _add_observations(verdict: Verdict, observed: list[Observation]) -> Verdict:
     """Add the actions of observing rules to the reason, if the call may run."""
     if not observed or not isinstance(verdict, Continue):
         return verdict
-    given = [verdict.reason] if verdict.reason else []
-    return Continue(reason="; ".join([*given, *observed]))
+    return Continue(reason=add_observations(verdict.reason, observed))
+
+
+def _observe(verdict: Verdict, rule: str) -> Continue:
+    """Return the verdict that lets the call go on and says what this rule would have done."""
+    return Continue(reason=add_observations(None, [Observation(rule, _ACTIONS[type(verdict)])]))
 
 
 def _verdict(rule: PolicyRule, name: str, call: ToolSelecting, unseen: str) -> Verdict:
@@ -282,9 +299,9 @@ def compile_table(config: PolicyConfig) -> bytes:
     """Return the local table of a configuration; empty without one.
 
     Rules on order look at calls that only the policy knows, so with one of them it is asked about all calls.
-    Rules that ask a person or observe have it asked about theirs.
+    Rules that ask a person or observe have it asked about theirs, and a policy that observes about all.
     """
-    if config.order_rules:
+    if config.order_rules or config.mode == "observe":
         return b""
     rules: list[dict[str, Any]] = []
     for number, rule in enumerate(config.rules):
@@ -341,9 +358,14 @@ class Policy:
             return rule_on(self.config, call)
         ordered = [rule for _, rule in self.config.rules_for(call.tool_name) if rule.is_ordered]
         if ordered:
+            enforces = self.config.mode == "enforce"
             # Under these rules a call may run as long as nothing is known: read all facts first.
-            is_final = all(rule.unless_after is None and rule.at_most is None for rule in ordered)
-            return await keeper.decide(call, is_final)
+            is_final = enforces and all(
+                rule.unless_after is None and rule.at_most is None for rule in ordered
+            )
+            verdict = await keeper.decide(call, is_final)
+            # The keeper itself denies a call whose past it cannot know in time.
+            return verdict if enforces or isinstance(verdict, Continue) else _observe(verdict, _UNKNOWN_ORDER)
         keeper.note(call)
         verdict = rule_on(self.config, call)
         if isinstance(verdict, Deny):
