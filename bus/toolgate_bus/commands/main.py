@@ -34,7 +34,7 @@ SUMMARIES = {
     "replay": "Replay recorded agent runs against schedulers.",
     "mcp": "Put a gate in front of MCP servers.",
     "scheduler": "Run schedulers, list those alive, write a new one.",
-    "policy": "Test the rules of a policy against a file of cases.",
+    "policy": "Test the rules of a policy; have rules suggested from what ran.",
     "decisions": "Show what was decided, with every verdict.",
     "approvals": "Answer the calls that wait for a person.",
     "budget": "Set budgets, and see what was spent.",

@@ -21,6 +21,7 @@ from toolgate_bus.config.document import Document, read_document
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.events import AskUser, Deny, Hold, ToolSelecting
 
+from toolgate_schedulers.commands.policy_suggest import suggest_rules
 from toolgate_schedulers.shipped.policy.rehearsal import OrderRehearsal
 from toolgate_schedulers.shipped.policy.scheduler import PolicyConfig, explain_ruling, name_of
 from toolgate_schedulers.shipped.policy.verdicts import Past
@@ -120,7 +121,10 @@ class Outcome:
 
 @app.callback()
 def _group() -> None:
-    """Check the rules of a policy against your expectations."""
+    """Check the rules of a policy, or have some suggested from what ran."""
+
+
+app.command("suggest")(suggest_rules)
 
 
 @app.command("test")

@@ -27,7 +27,7 @@ from toolgate_orchestrator.commands.replay.comparison import (
 )
 from toolgate_orchestrator.commands.replay.record_replay import TrialOptions, compare_record
 from toolgate_orchestrator.commands.replay.recorded_decisions import read_record
-from toolgate_orchestrator.commands.replay.recording import RunArchive
+from toolgate_bus.facts.recording import RunArchive
 from toolgate_orchestrator.commands.replay.report import Report, report_on
 from toolgate_orchestrator.commands.replay.session import ReplayedCall, check_loop
 from toolgate_orchestrator.commands.replay.side import RunningSide, Side, open_side, progress

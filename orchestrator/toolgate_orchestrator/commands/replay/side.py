@@ -16,7 +16,7 @@ from toolgate_orchestrator.commands.host.scheduler_processes import (
     remove_namespace_on_exit,
     scheduler_processes,
 )
-from toolgate_orchestrator.commands.replay.recording import Run, RunArchive
+from toolgate_bus.facts.recording import Run, RunArchive
 from toolgate_orchestrator.commands.replay.session import ReplayedRun, ReplayOptions, replay_run
 from toolgate_orchestrator.decision.gate import Gate
 
