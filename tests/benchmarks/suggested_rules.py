@@ -1,15 +1,15 @@
 """Rules suggested from one half of what ran, on the other half: what they would ask a person about.
 
-    python tests/benchmarks/suggested_rules.py --runs runs.jsonl     recorded runs, as `toolgate replay` reads them
+    python tests/benchmarks/suggested_rules.py --runs runs.jsonl     recorded runs, as for `toolgate replay`
     python tests/benchmarks/suggested_rules.py --agentdojo           AgentDojo's user tasks, and its attacks
     python tests/benchmarks/suggested_rules.py --agentdojo --install --json
 
-The runs are dealt into two halves by a seed. `toolgate policy suggest` makes its rules of the first half; each
-call of the other half is then ruled on. `--by-task` puts all runs of one task into one half. A row is a tool; the
-last one is the sum. Other seeds say how much depends on the seed.
+The runs are dealt into two halves by a seed. `toolgate policy suggest` makes its rules of the first half;
+each call of the other half is then ruled on. `--by-task` puts all runs of one task into one half. A row is a tool;
+the last one is the sum. Other seeds say how much depends on the seed.
 
-Of AgentDojo, a run is a user task with the calls that solve it. Its attacks are the calls of the injections; the
-rules never saw one.
+Of AgentDojo, a run is a user task with the calls that solve it. Its attacks are the calls of the injections;
+the rules never saw one.
 """
 
 import argparse
@@ -20,8 +20,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentdojo_attacks import AGENTDOJO, OPTIONS as DOJO_OPTIONS
-from agentdojo_attacks import SUITES, DojoProcess, find_python, open_dojo
+from agentdojo_attacks import AGENTDOJO, SUITES, DojoProcess, find_python, open_dojo
+from agentdojo_attacks import OPTIONS as DOJO_OPTIONS
 from harness import Columns, Report, count, options, start
 from toolgate_bus.config.check import check
 from toolgate_bus.config.document import parse_document
@@ -37,7 +37,9 @@ OPTIONS = options(__doc__)
 OPTIONS.add_argument("--runs", type=Path, help="a file of recorded runs")
 OPTIONS.add_argument("--by-task", action="store_true", help="deal tasks, not runs")
 OPTIONS.add_argument("--agentdojo", action="store_true", help="measure AgentDojo's calls")
-OPTIONS.add_argument("--venv", type=Path, default=DOJO_OPTIONS.get_default("venv"), help="where AgentDojo is installed")
+OPTIONS.add_argument(
+    "--venv", type=Path, default=DOJO_OPTIONS.get_default("venv"), help="where AgentDojo is installed"
+)
 OPTIONS.add_argument("--install", action="store_true", help=f"install {AGENTDOJO} there first")
 OPTIONS.add_argument("--seed", type=int, default=1, help="seed of the halves (default: 1)")
 OPTIONS.add_argument("--seeds", type=count, default=20, help="number of further seeds (default: 20)")
@@ -82,11 +84,13 @@ def is_asked(config: PolicyConfig, call: SeenCall) -> bool:
 
 
 def measure(runs: Runs, seed: int) -> Measured:
-    """Suggest rules of one half of the runs, and rule on the other half. Raises ConfigError if they do not fit."""
+    """Suggest rules of one half of the runs, and rule on the other half. Raises ConfigError for a misfit."""
     first, other = deal(runs, seed)
     text, config = suggest(first)
     if wrong := [call for call in first if is_asked(config, call)]:
-        raise ConfigError(f"the rules do not allow {len(wrong)} of the calls that they were made of: {wrong[0]}")
+        raise ConfigError(
+            f"the rules do not allow {len(wrong)} of the calls that they were made of: {wrong[0]}"
+        )
     made, asked = Counter(call.tool for call in first), Counter[str]()
     ruled = Counter(call.tool for call in other)
     for call in other:
@@ -96,7 +100,13 @@ def measure(runs: Runs, seed: int) -> Measured:
         for tool in sorted(made | ruled, key=lambda tool: (-asked[tool], -ruled[tool], tool))
     ]
     rows.append(
-        {"tool": "all", "made_of": len(first), "calls": len(other), "asked": asked.total(), "rules": len(config.rules)}
+        {
+            "tool": "all",
+            "made_of": len(first),
+            "calls": len(other),
+            "asked": asked.total(),
+            "rules": len(config.rules),
+        }
     )
     return Measured(rows, config, text)
 
@@ -125,7 +135,10 @@ def show(report: Report, name: str, runs: Runs, given: argparse.Namespace) -> Me
 def read_runs(path: Path, *, by_task: bool) -> Runs:
     """Return the calls that ran well, by run or by task."""
     archive = load(path)
-    names = {str(run.number): run.name.partition(" trial")[0] if by_task else str(run.number) for run in archive.runs}
+    names = {
+        str(run.number): run.name.partition(" trial")[0] if by_task else str(run.number)
+        for run in archive.runs
+    }
     found = defaultdict[str, list[SeenCall]](list)
     for call in calls_of_runs(archive, Counter()):
         found[names[call.session]].append(call)

@@ -49,7 +49,9 @@ def suggest_rules(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the rules to this file. It must not exist. Default: stdout."),
+        typer.Option(
+            metavar="FILE", help="Write the rules to this file. It must not exist. Default: stdout."
+        ),
     ] = None,
     archive: Annotated[
         Path | None,
@@ -103,7 +105,7 @@ def suggest_rules(
         about = _read_record(suggestions, ran, since, archive, redis, namespace)
         left_out = ran.left_out
         if ran.unended:
-            about.append(f"{_calls(ran.unended)} let through, with no end reported: counted as calls that ran.")
+            about.append(f"{_calls(ran.unended)} let through, no end reported: count as ran.")
     if not suggestions.calls:
         what = ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items()))
         raise ToolgateError(
@@ -136,7 +138,7 @@ def _read_record(
     redis: str | None,
     namespace: str,
 ) -> list[str]:
-    """Take the calls of the server and the archive, or of the archive alone. Return what was read, in words."""
+    """Take the calls of the server and the archive, or of the archive alone. Return words for both."""
     try:
         with join_bus(redis, namespace, None) as settings:
             return run_async(lambda: _take_record(suggestions, ran, since, archive, settings, namespace))

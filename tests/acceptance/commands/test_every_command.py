@@ -113,7 +113,11 @@ ONCE: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "hook run": (("hook", "run", "\x1b[2Jnone\x9b"),),
     "check": (("check", "\x1b[2Jnone.py:\x9b"), ("check", "json:\x1b[2J"), ("check", "json:loads", "--json")),
     "policy test": (("policy", "test", "\x1b[2Jnone", "\x9b"),),
-    "policy suggest": (("policy", "suggest"), ("policy", "suggest", "--json"), ("policy", "suggest", "--runs", "{runs}", "--out", "{directory}/suggested.yaml")),
+    "policy suggest": (
+        ("policy", "suggest"),
+        ("policy", "suggest", "--json"),
+        ("policy", "suggest", "--runs", "{runs}", "--out", "{directory}/suggested.yaml"),
+    ),
     "scheduler try": (
         (
             "scheduler",

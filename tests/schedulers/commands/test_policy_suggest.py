@@ -64,7 +64,9 @@ def test_calls_whose_end_is_awaited_are_bounded() -> None:
 
 
 @pytest.mark.acceptance
-def test_recorded_runs_become_a_file_that_is_never_overwritten(process: Callable[..., Any], tmp_path: Path) -> None:
+def test_recorded_runs_become_a_file_that_is_never_overwritten(
+    process: Callable[..., Any], tmp_path: Path
+) -> None:
     out = tmp_path / "suggested.yaml"
     first = process("toolgate", "policy", "suggest", "--runs", OWN, "--out", out)
     assert first.wait() == 0, first.stderr

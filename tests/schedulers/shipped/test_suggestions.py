@@ -1,4 +1,4 @@
-"""Rules suggested from what ran: few, narrow, no narrower than the evidence, and safe to write into a file."""
+"""Rules suggested from what ran: few, narrow, no narrower than the evidence, and safe to write in a file."""
 
 import tracemalloc
 from typing import Any
@@ -64,21 +64,36 @@ def varied(tool: str, name: str, values: Any) -> list[SeenCall]:
         (["main"] * 9, {"equals": "main"}, "main", "other"),
         ([True] * 9, {"equals": True}, True, False),
         (range(12, 340, 11), {"gte": 0, "lte": 500}, 499.5, 501),
-        ([f"/srv/data/{n % 7}/{n}.csv" for n in range(30)], {"under": "/srv/data"}, "/srv/data/x", "/srv/data/../y"),
+        (
+            [f"/srv/data/{n % 7}/{n}.csv" for n in range(30)],
+            {"under": "/srv/data"},
+            "/srv/data/x",
+            "/srv/data/../y",
+        ),
         (
             [f"src/{n}/a{n}.py" for n in range(30)],
             {"under": "/folder/src", "base": "/folder"},
             "src/b.py",
             "src/../../b.py",
         ),
-        ([f"ann{n}@ok.example" for n in range(30)], {"glob": "*@ok.example"}, "bo@ok.example", "bo@evil.example"),
+        (
+            [f"ann{n}@ok.example" for n in range(30)],
+            {"glob": "*@ok.example"},
+            "bo@ok.example",
+            "bo@evil.example",
+        ),
         (
             [f"https://ok.example/{n}" for n in range(30)],
             {"matches": r"^https://ok\.example(?:[/?#]|\Z)"},
             "https://ok.example/?q",
             "https://ok.example.evil.example/",
         ),
-        ([f"#W{n}" for n in range(1234560, 1234590)], {"matches": r"^#W[0-9]{7}\Z"}, "#W7654321", "#W7654321 --all"),
+        (
+            [f"#W{n}" for n in range(1234560, 1234590)],
+            {"matches": r"^#W[0-9]{7}\Z"},
+            "#W7654321",
+            "#W7654321 --all",
+        ),
         (
             [f"{kind}_{n}" for n in range(10_000, 10_015) for kind in ("visa", "gift_card")],
             {"matches": r"^(?:gift_card_[0-9]{5}|visa_[0-9]{5})\Z"},
@@ -106,7 +121,12 @@ def test_an_argument_gets_the_condition_that_its_values_have_in_common(
 
 
 def test_values_of_which_a_next_one_is_likely_are_no_enumeration() -> None:
-    for values in (["a", "b"], ["Rome"] * 8, [*["Rome"] * 15, "Oslo"], [f"word {chr(97 + n)}" for n in range(12)]):
+    for values in (
+        ["a", "b"],
+        ["Rome"] * 8,
+        [*["Rome"] * 15, "Oslo"],
+        [f"word {chr(97 + n)}" for n in range(12)],
+    ):
         assert "when" not in Made(*varied("tool", "value", values)).rule("tool")
     assert Made(*varied("tool", "value", [*["Rome"] * 18, "Oslo"])).rule("tool")["when"] == {
         "value": {"in": ["Oslo", "Rome"]}
@@ -140,11 +160,20 @@ def test_tools_whose_rules_say_the_same_share_one() -> None:
     assert made.rules[0].calls == {"drop": 15, "get": 15}
 
 
+def test_a_form_that_is_sure_in_one_tool_counts_in_others_that_fit_it() -> None:
+    sure = varied("show", "id", [f"ord_{n}" for n in range(1000, 1020)])
+    made = Made(*sure, *varied("pay", "id", ["ord_1234"] * 3), *varied("call", "id", ["room 12"] * 3))
+    assert made.rule("pay")["when"] == {"id": {"matches": r"^ord_[0-9]{4}\Z"}}
+    assert "when" not in made.rule("call")
+
+
 def test_arguments_that_no_call_had_are_asked_about_and_those_that_some_had_keep_their_condition() -> None:
     calls = [{"to": ["ann@ok.example", "bob@ok.example"]}, {"to": ["ann@ok.example"], "cc": []}]
     made = Made(*of("mail", *calls * 15, *[{**calls[1], "cc": ["bob@ok.example"]}] * 15))
     assert made.allows("mail", to=["ann@ok.example"])
-    assert made.allows("mail", to=["ann@ok.example"], cc=["ann@ok.example", "bob@ok.example"]) is False, "never seen"
+    assert made.allows("mail", to=["ann@ok.example"], cc=["ann@ok.example", "bob@ok.example"]) is False, (
+        "never seen"
+    )
     assert not made.allows("mail", to=["ann@ok.example"], cc=["eve@evil.example"])
     assert not made.allows("mail", to=["ann@ok.example"], bcc=["bob@ok.example"])
     assert not made.allows("mail", to=["ann@ok.example", "eve@evil.example"])
@@ -152,7 +181,9 @@ def test_arguments_that_no_call_had_are_asked_about_and_those_that_some_had_keep
 
 
 def test_objects_in_lists_are_looked_into() -> None:
-    flights = [[{"number": f"HAT{n}", "seat": {"row": n % 30}}, {"number": "HAT100"}] for n in range(110, 140)]
+    flights = [
+        [{"number": f"HAT{n}", "seat": {"row": n % 30}}, {"number": "HAT100"}] for n in range(110, 140)
+    ]
     made = Made(*varied("book", "flights", flights))
     assert made.rule("book")["when"] == {"flights.number": {"matches": r"^HAT[0-9]{3}\Z"}}
     assert not made.allows("book", flights=[{"number": "HAT100"}, {"number": "; drop"}])
@@ -161,7 +192,10 @@ def test_objects_in_lists_are_looked_into() -> None:
 def test_what_is_hidden_or_may_be_secret_is_never_written() -> None:
     made = Made(
         *varied("login", "password", ["hunter2"] * 20),
-        *of("upload", *[{"file": HIDDEN, "deep": {"api_key": "sk-12345"}, "name": f"n{n}"} for n in range(10, 30)]),
+        *of(
+            "upload",
+            *[{"file": HIDDEN, "deep": {"api_key": "sk-12345"}, "name": f"n{n}"} for n in range(10, 30)],
+        ),
         *of("whole", *[{WHOLE: HIDDEN}] * 20),
     )
     for secret in ("hunter2", "sk-12345", MARK, "00000"):
@@ -199,7 +233,9 @@ HOSTILE = (
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_texts_that_would_break_a_file_or_mean_a_glob_are_taken_literally(text: str) -> None:
-    made = Made(*varied("tool", "value", [text] * 20), *of("names", *[{text: 1}] * 20), *of(text, *[{"n": 1}] * 20))
+    made = Made(
+        *varied("tool", "value", [text] * 20), *of("names", *[{text: 1}] * 20), *of(text, *[{"n": 1}] * 20)
+    )
     assert made.rules[-1].rule["tools"] == "*"
     assert len(made.config.rules) == len(made.rules)
     if text == "a*b?[c]":
@@ -219,7 +255,12 @@ def test_a_hundred_thousand_calls_of_every_kind_stay_within_bounds() -> None:
     suggestions = Suggestions()
     tracemalloc.start()
     for number in range(100_000):
-        arguments = {f"argument {number}": number, "value": f"{number:x}", "text": "long " * 20, "n": [number] * 3}
+        arguments = {
+            f"argument {number}": number,
+            "value": f"{number:x}",
+            "text": "long " * 20,
+            "n": [number] * 3,
+        }
         suggestions.add(SeenCall(f"tool {number % 5_000}", arguments, f"session {number}"))
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()

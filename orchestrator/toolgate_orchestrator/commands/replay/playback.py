@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from toolgate_bus.config.check import StrictModel, check
 from toolgate_bus.errors import ConfigError
-
 from toolgate_bus.facts import recording_file
 from toolgate_bus.facts.recording import (
     AssistantMessage,

@@ -17,11 +17,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.protocol.placeholders import WHOLE
-from toolgate_bus.ruling.conditions import paths
+from toolgate_bus.ruling.conditions import paths, patterns
 from toolgate_bus.ruling.conditions.json_texts import MAY_BEGIN
 
 from toolgate_schedulers.shipped.policy.suggestions.census import Census, Tally
-from toolgate_schedulers.shipped.policy.suggestions.text_shape import FEW, TextShape, escape_pattern
+from toolgate_schedulers.shipped.policy.suggestions.text_shape import FEW, SURE, TextShape, escape_pattern
 
 MAX_CHOICES: Final = 12
 """Maximum number of values that a rule lists; more are no small enumeration."""
@@ -60,6 +60,8 @@ class Finding(NamedTuple):
     """The same in JSON Schema, for an argument that a call may leave out; None if it cannot say it."""
     words: str
     """Reason for it, for people."""
+    is_shape: bool = False
+    """True if it is about the form of texts, so that an argument of the same name may have it too."""
 
 
 def may_be_secret(name: str) -> bool:
@@ -105,9 +107,21 @@ class ArgumentEvidence:
             else:
                 self.free = "null in lists"
 
-    def find(self, *, by_call: bool) -> Finding | None:
-        """Return what all values have in common; None if that is nothing, or too little was seen."""
-        if not (self.free or self._kinds) and self.nulls.count(by_call=by_call) >= THIN and not self.has_lists:
+    @property
+    def is_sure(self) -> bool:
+        """True if so many different values were seen that a form of them is no chance."""
+        return self._distinct() >= SURE
+
+    def find(self, *, by_call: bool, known: Finding | None = None) -> Finding | None:
+        """Return what all values have in common; None if that is nothing, or too little was seen.
+
+        `known` is the form of an argument of the same name in another tool. It counts where little was seen.
+        """
+        if (
+            not (self.free or self._kinds)
+            and self.nulls.count(by_call=by_call) >= THIN
+            and not self.has_lists
+        ):
             return Finding({"equals": None}, {"type": "null"}, "always null")
         if self.free or len(self._kinds) != 1:
             return None
@@ -117,7 +131,11 @@ class ArgumentEvidence:
             return self._find_choice()
         if kind == "number":
             return self._find_range(by_call=by_call)
-        return self._find_form(by_call=by_call) if kind == "text" else None
+        if kind != "text":
+            return None
+        if known is not None and not self.is_sure and self._has_form(known.condition["matches"]):
+            return known._replace(words="the form that it has in other tools")
+        return self._find_form(by_call=by_call)
 
     @property
     def may_be_null(self) -> bool:
@@ -130,7 +148,9 @@ class ArgumentEvidence:
             return self.free
         if len(self._kinds) != 1:
             return "values of several types" if self._kinds else "no values"
-        return f"{self._count()} different values" if self._distinct() > 1 else "one value, seen too seldom"
+        if not self.is_sure:
+            return "one value, too seldom" if self._distinct() == 1 else f"{self._count()} values, too few"
+        return "nothing in common"
 
     def _note(self, kind: str, value: Any, session: str) -> None:
         self._kinds.add(kind)
@@ -172,6 +192,11 @@ class ArgumentEvidence:
     def _count(self) -> str:
         return f"more than {MAX_CHOICES}" if self._choices.is_full else str(len(self._choices))
 
+    def _has_form(self, pattern: str) -> bool:
+        """Return whether all values match a pattern; False if they are not kept."""
+        search = patterns.compile_pattern(pattern).search
+        return not self._choices.is_full and all(search(value) for _, value in self._choices)
+
     def _find_choice(self) -> Finding:
         values = sorted(value for _, value in self._choices)
         if len(values) == 1:
@@ -179,7 +204,7 @@ class ArgumentEvidence:
         return Finding({"in": values}, {"enum": values}, f"{len(values)} values, each seen often")
 
     def _find_range(self, *, by_call: bool) -> Finding | None:
-        if self._sessions.calls < FEW:
+        if self._sessions.calls < FEW or self._low == self._high:
             return None
         is_thin = self._sessions.count(by_call=by_call) < THIN
         room = 2 if is_thin else 1
@@ -198,7 +223,9 @@ class ArgumentEvidence:
         if distinct >= FEW and self._folder.is_known:
             return self._find_folder(is_thin=self._sessions.count(by_call=by_call) < THIN)
         pattern = self._shape.pattern(distinct, by_call=by_call)
-        return None if pattern is None else _matching(pattern, f"{self._count()} values of this shape")
+        if pattern is None:
+            return None
+        return _matching(pattern, f"{self._count()} values of this form")._replace(is_shape=True)
 
     def _find_domain(self) -> Finding:
         domains = sorted(self._domains)
@@ -283,7 +310,7 @@ def _round_up(number: float) -> float:
     """Return the next number of 1, 2 or 5 and zeros that is not below a positive number."""
     number = max(number, LEAST)
     exponent = math.floor(math.log10(number))
-    unit = 10**exponent
+    unit: float = 10**exponent
     for digit in (1, 2, 5, 10):
         if digit * unit >= number:
             return digit * unit

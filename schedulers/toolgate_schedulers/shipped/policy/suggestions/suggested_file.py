@@ -18,12 +18,12 @@ MAX_TOLD: Final = 8
 MAX_COMMENT: Final = 400
 MAX_FILE: Final = 1_000_000
 """Maximum length of the file with its comments, in bytes; a policy is read up to a little more."""
-_PLAIN: Final = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]*")
+_PLAIN: Final = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]*(?: [A-Za-z0-9_][A-Za-z0-9_./-]*)*")
 _WORDS: Final = frozenset(("null", "true", "false", "yes", "no", "on", "off", "y", "n"))
 """Texts that some reader of YAML takes for another value."""
 THIN: Final = (
-    "Thin evidence: too few calls to say anything about arguments. Remove the tools about which a person should be "
-    "asked."
+    "Thin evidence: too few calls to say anything about arguments. Remove the tools about which a person "
+    "should be asked."
 )
 LAST: Final = "To have the rules rule, remove `mode: observe`: then a person is asked about each other call."
 
@@ -93,7 +93,9 @@ def _comments(one: SuggestedRule) -> Iterator[str]:
     if one.is_thin:
         yield f"# {THIN}"
     total = sum(one.calls.values())
-    by_tool = "" if len(one.calls) == 1 else f": {_list([f'{name} {count}' for name, count in one.calls.items()])}"
+    by_tool = (
+        "" if len(one.calls) == 1 else f": {_list([f'{name} {count}' for name, count in one.calls.items()])}"
+    )
     calls = "1 call" if total == 1 else f"{total} calls"
     sessions = f" in {one.sessions} sessions" if one.sessions > 1 and len(one.calls) == 1 else ""
     yield _comment("", f"{calls}{sessions}{by_tool}")

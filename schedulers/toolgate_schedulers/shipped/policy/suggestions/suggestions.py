@@ -5,7 +5,7 @@ Tools whose rules say the same share one. A person is asked about everything els
 observes. The rules allow every call that they were made of: a condition that one of them does not meet is
 not written.
 
-What is kept is bounded, whatever the calls are: tools, arguments, values, examples. Arguments are an LLM's words.
+What is kept is bounded, whatever the calls are: tools, arguments, values, examples.
 """
 
 import json
@@ -110,9 +110,14 @@ class Suggestions:
         """Return the rules: the most frequent first, then those without conditions, then the last one."""
         by_call = len(self._sessions) < 2
         made: dict[str, list[ToolRule]] = {}
+        known = dict[str, Finding]()
         length = no_room = 0
-        for evidence in sorted(self._tools.values(), key=lambda one: (-one.calls, one.tool)):
-            rule = evidence.rule(by_call=by_call)
+        tools = sorted(self._tools.values(), key=lambda one: (-one.calls, one.tool))
+        for evidence in tools:
+            for name, finding in evidence.forms(by_call=by_call):
+                known.setdefault(name, finding)
+        for evidence in tools:
+            rule = evidence.rule(known, by_call=by_call)
             length += len(rule.text) + len(evidence.tool)
             if length > MAX_RULES:
                 no_room += evidence.calls
@@ -160,15 +165,22 @@ class ToolEvidence:
             if self._is_step(name):
                 self._visit(name, [value], session)
 
-    def rule(self, *, by_call: bool) -> "ToolRule":
-        """Return the rule that allows these calls."""
+    def forms(self, *, by_call: bool) -> Iterator[tuple[str, Finding]]:
+        """Give the forms of texts that are no chance, by the last name of their argument."""
+        for path, evidence in self._arguments.items():
+            finding = evidence.find(by_call=by_call) if evidence.is_sure else None
+            if finding is not None and finding.is_shape:
+                yield _last(path), finding
+
+    def rule(self, known: Mapping[str, Finding], *, by_call: bool) -> "ToolRule":
+        """Return the rule that allows these calls. `known` are forms of arguments by name, of all tools."""
         if self._is_hidden or self.calls < FEW_CALLS:
             free = {"all": "some calls hid them"} if self._is_hidden else {}
             return ToolRule(self, {}, {}, {}, free, is_thin=self.calls < FEW_CALLS)
         when, properties = dict[str, Any](), dict[str, Any]()
         reasons, free = dict[str, str](), dict[str, str]()
         for path, evidence in sorted(self._arguments.items()):
-            finding = evidence.find(by_call=by_call)
+            finding = evidence.find(by_call=by_call, known=known.get(_last(path)))
             if finding is None:
                 if evidence.free != _OBJECTS:
                     free[path] = evidence.why_free()
@@ -235,7 +247,7 @@ class ToolEvidence:
                 self._visit(f"{path}.{name}", values, session, depth + 1, has_gaps=has_gaps)
 
     def _is_step(self, name: str) -> bool:
-        """Return whether a path may lead through this name. Note names with dots, which make paths ambiguous."""
+        """Return whether a path may lead through this name. Note dots, which make paths ambiguous."""
         self._has_dots = self._has_dots or "." in name
         return _NAME.fullmatch(name) is not None
 
@@ -295,6 +307,10 @@ def _fragment(path: str, evidence: ArgumentEvidence, finding: Finding) -> Mappin
     return {"anyOf": [{"type": "null"}, fragment]} if evidence.may_be_null else fragment
 
 
+def _last(path: str) -> str:
+    return path.rpartition(".")[2]
+
+
 def _can_be_named(tool: str) -> bool:
     """Return whether a glob fits this tool for certain. Other spellings of a name may fit in part."""
     is_plain = tool.isprintable() and unicodedata.normalize("NFKC", tool) == tool
@@ -320,7 +336,9 @@ def _join(rules: Sequence[ToolRule], names: set[str], *, is_alone: bool) -> Sugg
     rule |= {key: value for key, value in (("when", first.when), ("schema", first.schema)) if value}
     free: dict[str, str] = {}
     for one in rules if not first.is_thin else ():
-        free |= {f"{one.evidence.tool}.{name}" if len(rules) > 1 else name: why for name, why in one.free.items()}
+        free |= {
+            f"{one.evidence.tool}.{name}" if len(rules) > 1 else name: why for name, why in one.free.items()
+        }
     return SuggestedRule(
         rule={**rule, "action": "allow"},
         calls={one.evidence.tool: one.evidence.calls for one in rules},

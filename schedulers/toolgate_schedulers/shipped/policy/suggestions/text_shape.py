@@ -6,8 +6,8 @@ r"""Finds a regular expression that all of several texts match: an id, a date, a
     8JX2WO, HATHAT, 5RJ7UH          ^[A-Z0-9]{6}\Z
     152 + 103, 2 * (3 + 4)          ^[0-9 .,+*/()%-]+\Z
 
-The most exact form that all texts have is taken. A form in which letters vary needs digits, or capitals of one
-length: else it would be a guess about words. Texts are taken one by one; none is kept.
+The most exact form that all texts have is taken. A form in which letters vary needs digits, or capitals of
+one length: else it would be a guess about words. Texts are taken one by one; none is kept.
 """
 
 import re
