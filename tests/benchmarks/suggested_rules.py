@@ -5,8 +5,8 @@
     python tests/benchmarks/suggested_rules.py --agentdojo --install --json
 
 The runs are dealt into two halves by a seed. `toolgate policy suggest` makes its rules of the first half;
-each call of the other half is then ruled on. `--by-task` puts all runs of one task into one half. A row is a tool;
-the last one is the sum. Other seeds say how much depends on the seed.
+each call of the other half is then ruled on. `--by-task` puts all runs of one task into one half. A row is a
+tool; the last one is the sum. Other seeds say how much depends on the seed.
 
 Of AgentDojo, a run is a user task with the calls that solve it. Its attacks are the calls of the injections;
 the rules never saw one.

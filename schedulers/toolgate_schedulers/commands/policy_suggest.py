@@ -109,8 +109,8 @@ def suggest_rules(
     if not suggestions.calls:
         what = ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items()))
         raise ToolgateError(
-            f"no call ran{f' ({what})' if what else ''}, so there is nothing to suggest. Let agents run first, "
-            "take an earlier --since, or read an archive (--archive DIR)"
+            f"no call ran{f' ({what})' if what else ''}, so there is nothing to suggest. Let agents run "
+            "first, take an earlier --since, or read an archive (--archive DIR)"
         )
     rules = suggestions.rules()
     left_out += suggestions.left_out

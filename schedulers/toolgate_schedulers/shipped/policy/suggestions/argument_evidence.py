@@ -20,7 +20,7 @@ from toolgate_bus.protocol.placeholders import WHOLE
 from toolgate_bus.ruling.conditions import paths, patterns
 from toolgate_bus.ruling.conditions.json_texts import MAY_BEGIN
 
-from toolgate_schedulers.shipped.policy.suggestions.census import Census, Tally
+from toolgate_schedulers.shipped.policy.suggestions.census import LEAST, Census, Tally
 from toolgate_schedulers.shipped.policy.suggestions.text_shape import FEW, SURE, TextShape, escape_pattern
 
 MAX_CHOICES: Final = 12
@@ -32,9 +32,9 @@ MAX_TEXT: Final = 200
 MAX_HOSTS: Final = 4
 MAX_NUMBER: Final = 10**15
 """Number up to which floats count whole numbers exactly, and beyond which no range is suggested."""
-LEAST: Final = 1e-6
+MIN_BOUND: Final = 1e-6
 """Smallest bound of a range other than 0."""
-THIN: Final = 9
+THIN: Final = LEAST
 """Number of sessions below which a range or a folder is taken wider than what was seen."""
 BASE: Final = "/folder"
 """Folder that stands for the one in which relative paths begin."""
@@ -126,16 +126,16 @@ class ArgumentEvidence:
         if self.free or len(self._kinds) != 1:
             return None
         (kind,) = self._kinds
-        may_choose = len(self._choices) == 1 or kind == "text"
-        if may_choose and self._choices.has_all(by_call=by_call):
+        has_all = self._choices.has_all(by_call=by_call)
+        if has_all and len(self._choices) == 1:
+            return self._find_choice()
+        if known is not None and kind == "text" and self._has_form(known.condition["matches"]):
+            return known._replace(words="the form that it has in other tools")
+        if has_all and self._are_choices(kind, by_call=by_call):
             return self._find_choice()
         if kind == "number":
             return self._find_range(by_call=by_call)
-        if kind != "text":
-            return None
-        if known is not None and not self.is_sure and self._has_form(known.condition["matches"]):
-            return known._replace(words="the form that it has in other tools")
-        return self._find_form(by_call=by_call)
+        return self._find_form(by_call=by_call) if kind == "text" else None
 
     @property
     def may_be_null(self) -> bool:
@@ -192,10 +192,15 @@ class ArgumentEvidence:
     def _count(self) -> str:
         return f"more than {MAX_CHOICES}" if self._choices.is_full else str(len(self._choices))
 
+    def _are_choices(self, kind: str, *, by_call: bool) -> bool:
+        """Return whether the values are choices: numbers and ids are none, however often they come again."""
+        form = self._shape.pattern(self._distinct(), by_call=by_call)
+        return kind == "text" and (form is None or "0-9" not in form)
+
     def _has_form(self, pattern: str) -> bool:
-        """Return whether all values match a pattern; False if they are not kept."""
+        """Return whether all values match a pattern, and are too few for a form of their own."""
         search = patterns.compile_pattern(pattern).search
-        return not self._choices.is_full and all(search(value) for _, value in self._choices)
+        return not self.is_sure and all(search(value) for _, value in self._choices)
 
     def _find_choice(self) -> Finding:
         values = sorted(value for _, value in self._choices)
@@ -225,7 +230,9 @@ class ArgumentEvidence:
         pattern = self._shape.pattern(distinct, by_call=by_call)
         if pattern is None:
             return None
-        return _matching(pattern, f"{self._count()} values of this form")._replace(is_shape=True)
+        # Several forms are a list, which another tool's values may add to.
+        is_shape = "|" not in pattern
+        return _matching(pattern, f"{self._count()} values of this form")._replace(is_shape=is_shape)
 
     def _find_domain(self) -> Finding:
         domains = sorted(self._domains)
@@ -308,7 +315,7 @@ def _either(texts: list[str]) -> str:
 
 def _round_up(number: float) -> float:
     """Return the next number of 1, 2 or 5 and zeros that is not below a positive number."""
-    number = max(number, LEAST)
+    number = max(number, MIN_BOUND)
     exponent = math.floor(math.log10(number))
     unit: float = 10**exponent
     for digit in (1, 2, 5, 10):

@@ -14,6 +14,10 @@ Value = TypeVar("Value", bound=Hashable)
 
 MAX_NEW: Final = 0.1
 """Highest estimated share of new values at which the values count as all that there are."""
+LEAST: Final = 9
+"""Number of sessions from which on values can be all that there are."""
+EACH: Final = 3
+"""Number of sessions that each value must have had on average. Tasks that are tried twice give each two."""
 MAX_SESSIONS: Final = 100
 """Maximum number of sessions that are told apart for one value."""
 
@@ -42,6 +46,7 @@ class Census(Generic[Value]):
     def __init__(self, most: int) -> None:
         self._most = most
         self._tallies: dict[Value, Tally] = {}
+        self._all = Tally()
         self.is_full = False
 
     def add(self, value: Value, session: str) -> None:
@@ -55,6 +60,7 @@ class Census(Generic[Value]):
                 return
             tally = self._tallies[value] = Tally()
         tally.add(session)
+        self._all.add(session)
 
     def close(self) -> None:
         """Forget all values: there are too many."""
@@ -71,9 +77,10 @@ class Census(Generic[Value]):
     def has_all(self, *, by_call: bool) -> bool:
         """Return whether a next value is unlikely to be new.
 
-        With one value this takes nine sessions; with a value that was seen once, nineteen.
+        That takes nine sessions, and nineteen if a value was seen once.
         """
-        if self.is_full or not self._tallies:
+        if self.is_full or self._all.count(by_call=by_call) < LEAST:
             return False
         counts = [tally.count(by_call=by_call) for tally in self._tallies.values()]
-        return counts.count(1) + 1 <= MAX_NEW * (sum(counts) + 1)
+        is_often = sum(counts) >= EACH * len(counts)
+        return is_often and counts.count(1) + 1 <= MAX_NEW * (sum(counts) + 1)
