@@ -1,4 +1,4 @@
-"""`toolgate policy test`: check the rules of a policy against a file of expectations, without a bus.
+"""`toolgate policy`: check the rules of a policy against a file of expectations, without a bus.
 
 A case is a call, the expected result, and optionally the rule behind it. The policy is the one that
 `scheduler run policy` would run. The rules that fired in no case are reported, too.
