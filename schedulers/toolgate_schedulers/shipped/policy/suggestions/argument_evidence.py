@@ -51,7 +51,7 @@ _RELATIVE: Final = re.compile(r"(?:[\w.@+-]+/)*[\w.@+-]+/?", re.ASCII)
 _LETTER: Final = re.compile(r"[A-Za-z]|^\.$")
 
 
-class Finding(NamedTuple):
+class ArgumentCondition(NamedTuple):
     """Condition that all values of an argument meet."""
 
     condition: Mapping[str, Any]
@@ -112,7 +112,7 @@ class ArgumentEvidence:
         """True if so many different values were seen that a form of them is no chance."""
         return self._distinct() >= SURE
 
-    def find(self, *, by_call: bool, known: Finding | None = None) -> Finding | None:
+    def find(self, *, by_call: bool, known: ArgumentCondition | None = None) -> ArgumentCondition | None:
         """Return what all values have in common; None if that is nothing, or too little was seen.
 
         `known` is the form of an argument of the same name in another tool. It counts where little was seen.
@@ -122,7 +122,7 @@ class ArgumentEvidence:
             and self.nulls.count(by_call=by_call) >= THIN
             and not self.has_lists
         ):
-            return Finding({"equals": None}, {"type": "null"}, "always null")
+            return ArgumentCondition({"equals": None}, {"type": "null"}, "always null")
         if self.free or len(self._kinds) != 1:
             return None
         (kind,) = self._kinds
@@ -202,13 +202,13 @@ class ArgumentEvidence:
         search = patterns.compile_pattern(pattern).search
         return not self.is_sure and all(search(value) for _, value in self._choices)
 
-    def _find_choice(self) -> Finding:
+    def _find_choice(self) -> ArgumentCondition:
         values = sorted(value for _, value in self._choices)
         if len(values) == 1:
-            return Finding({"equals": values[0]}, {"const": values[0]}, "always this value")
-        return Finding({"in": values}, {"enum": values}, f"{len(values)} values, each seen often")
+            return ArgumentCondition({"equals": values[0]}, {"const": values[0]}, "always this value")
+        return ArgumentCondition({"in": values}, {"enum": values}, f"{len(values)} values, each seen often")
 
-    def _find_range(self, *, by_call: bool) -> Finding | None:
+    def _find_range(self, *, by_call: bool) -> ArgumentCondition | None:
         if self._sessions.calls < FEW or self._low == self._high:
             return None
         is_thin = self._sessions.count(by_call=by_call) < THIN
@@ -217,9 +217,9 @@ class ArgumentEvidence:
         high = _round_up(self._high * room) if self._high > 0 else 0
         seen = f"seen: {self._low:g} to {self._high:g}{', in few sessions' if is_thin else ''}"
         fragment = {"type": "number", "minimum": low, "maximum": high}
-        return Finding({"gte": low, "lte": high}, fragment, seen)
+        return ArgumentCondition({"gte": low, "lte": high}, fragment, seen)
 
-    def _find_form(self, *, by_call: bool) -> Finding | None:
+    def _find_form(self, *, by_call: bool) -> ArgumentCondition | None:
         if self._are_addresses:
             return self._find_domain() if self._domains.has_all(by_call=by_call) else None
         if self._are_links:
@@ -234,25 +234,25 @@ class ArgumentEvidence:
         is_shape = "|" not in pattern
         return _matching(pattern, f"{self._count()} values of this form")._replace(is_shape=is_shape)
 
-    def _find_domain(self) -> Finding:
+    def _find_domain(self) -> ArgumentCondition:
         domains = sorted(self._domains)
         pattern = rf"^[A-Za-z0-9._+-]+@{_either(domains)}\Z"
         if len(domains) > 1:
             return _matching(pattern, f"{self._count()} addresses at {len(domains)} domains")
         words = f"{self._count()} addresses at this domain"
-        return Finding({"glob": f"*@{domains[0]}"}, {"type": "string", "pattern": pattern}, words)
+        return ArgumentCondition({"glob": f"*@{domains[0]}"}, {"type": "string", "pattern": pattern}, words)
 
-    def _find_host(self) -> Finding:
+    def _find_host(self) -> ArgumentCondition:
         hosts = sorted(self._hosts)
         words = f"{self._count()} links to {len(hosts)} host{'s' if len(hosts) > 1 else ''}"
         return _matching(rf"^{_either(hosts)}(?:[/?#]|\Z)", words)
 
-    def _find_folder(self, *, is_thin: bool) -> Finding | None:
+    def _find_folder(self, *, is_thin: bool) -> ArgumentCondition | None:
         condition = self._folder.condition(is_thin=is_thin)
         if condition is None:
             return None
         where = f"; {BASE} stands for where relative paths begin" if "base" in condition else ""
-        return Finding(condition, None, f"{self._count()} paths{where}")
+        return ArgumentCondition(condition, None, f"{self._count()} paths{where}")
 
 
 class CommonFolder:
@@ -304,8 +304,8 @@ class CommonFolder:
         return {"under": whole} if self._is_rooted else {"under": whole, "base": BASE}
 
 
-def _matching(pattern: str, words: str) -> Finding:
-    return Finding({"matches": pattern}, {"type": "string", "pattern": pattern}, words)
+def _matching(pattern: str, words: str) -> ArgumentCondition:
+    return ArgumentCondition({"matches": pattern}, {"type": "string", "pattern": pattern}, words)
 
 
 def _either(texts: list[str]) -> str:

@@ -23,8 +23,8 @@ from toolgate_bus.telemetry.printable import shorten, visible
 
 from toolgate_schedulers.shipped.policy.suggestions.argument_evidence import (
     HIDDEN,
+    ArgumentCondition,
     ArgumentEvidence,
-    Finding,
     may_be_secret,
 )
 from toolgate_schedulers.shipped.policy.suggestions.census import Census, Tally
@@ -110,7 +110,7 @@ class Suggestions:
         """Return the rules: the most frequent first, then those without conditions, then the last one."""
         by_call = len(self._sessions) < 2
         made: dict[str, list[ToolRule]] = {}
-        known = dict[str, Finding]()
+        known = dict[str, ArgumentCondition]()
         length = no_room = 0
         tools = sorted(self._tools.values(), key=lambda one: (-one.calls, one.tool))
         for evidence in tools:
@@ -165,14 +165,14 @@ class ToolEvidence:
             if self._is_step(name):
                 self._visit(name, [value], session)
 
-    def forms(self, *, by_call: bool) -> Iterator[tuple[str, Finding]]:
+    def forms(self, *, by_call: bool) -> Iterator[tuple[str, ArgumentCondition]]:
         """Give the forms of texts that are no chance, by the last name of their argument."""
         for path, evidence in self._arguments.items():
             finding = evidence.find(by_call=by_call) if evidence.is_sure else None
             if finding is not None and finding.is_shape:
                 yield _last(path), finding
 
-    def rule(self, known: Mapping[str, Finding], *, by_call: bool) -> "ToolRule":
+    def rule(self, known: Mapping[str, ArgumentCondition], *, by_call: bool) -> "ToolRule":
         """Return the rule that allows these calls. `known` are forms of arguments by name, of all tools."""
         if self._is_hidden or self.calls < FEW_CALLS:
             free = {"all": "some calls hid them"} if self._is_hidden else {}
@@ -299,7 +299,7 @@ def _show(value: Any) -> Any:
     return value
 
 
-def _fragment(path: str, evidence: ArgumentEvidence, finding: Finding) -> Mapping[str, Any] | None:
+def _fragment(path: str, evidence: ArgumentEvidence, finding: ArgumentCondition) -> Mapping[str, Any] | None:
     """Return a finding in JSON Schema, which says nothing of calls without the argument."""
     if "." in path or finding.fragment is None or (evidence.has_lists and evidence.has_scalars):
         return None
