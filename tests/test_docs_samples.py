@@ -162,6 +162,14 @@ def test_recorded_runs_are_replayed_as_the_page_shows(reader: Reader) -> None:
     assert "Every recorded call got exactly one tool result, in order." in reader.runs(*replay).stdout
 
 
+def test_rules_are_suggested_from_recorded_runs_as_the_page_shows(reader: Reader) -> None:
+    shutil.copy(ROOT / "tests" / "data" / "runs.jsonl", reader.folder / "runs.jsonl")
+    suggest, replay = commands_in("Rules from what ran", REHEARSE)
+    reader.runs(*suggest)
+    assert "mode: observe" in (reader.folder / "suggested.yaml").read_text()
+    assert "Every recorded call got exactly one tool result, in order." in reader.runs(*replay).stdout
+
+
 async def test_a_change_is_rehearsed_as_a_shadow_on_the_record_and_on_a_file(reader: Reader) -> None:
     reader.writes("plan.yaml", "rules.yaml", "new.yaml")
     shutil.copy(ROOT / "tests" / "data" / "runs.jsonl", reader.folder / "runs.jsonl")

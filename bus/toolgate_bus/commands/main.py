@@ -34,7 +34,7 @@ SUMMARIES = {
     "replay": "Replay recorded agent runs against schedulers.",
     "mcp": "Put a gate in front of MCP servers.",
     "scheduler": "Run schedulers, list those alive, write a new one.",
-    "policy": "Test the rules of a policy, enforce them, or only observe.",
+    "policy": "Test the rules of a policy, have some suggested, enforce or only observe.",
     "decisions": "Show what was decided, with every verdict.",
     "approvals": "Answer the calls that wait for a person.",
     "budget": "Set budgets, and see what was spent.",

@@ -24,6 +24,7 @@ from toolgate_bus.protocol.events import AskUser, Deny, Hold, ToolSelecting
 
 from toolgate_schedulers.commands.policy_mode import enforce, observe
 from toolgate_schedulers.commands.policy_status import status
+from toolgate_schedulers.commands.policy_suggest import suggest_rules
 from toolgate_schedulers.shipped.policy.rehearsal import OrderRehearsal
 from toolgate_schedulers.shipped.policy.scheduler import PolicyConfig, explain_ruling, name_of
 from toolgate_schedulers.shipped.policy.verdicts import Past
@@ -123,7 +124,7 @@ class Outcome:
 
 @app.callback()
 def _group() -> None:
-    """Check the rules of a policy against your expectations, and switch them on or off."""
+    """Check the rules of a policy, have some suggested, enforce them or only observe; see where they hold."""
 
 
 @app.command("test")
@@ -254,6 +255,7 @@ def _summary_record(config: PolicyConfig, outcomes: list[Outcome], fired: Counte
     }
 
 
+app.command("suggest")(suggest_rules)
 app.command("enforce")(enforce)
 app.command("observe")(observe)
 app.command("status")(status)

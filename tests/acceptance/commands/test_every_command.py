@@ -115,6 +115,12 @@ ONCE: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "policy test": (("policy", "test", "\x1b[2Jnone", "\x9b"),),
     "policy enforce": (("policy", "enforce", "denier", "--yes"), ("policy", "enforce", "\x1b[2J", "--yes")),
     "policy observe": (("policy", "observe", "denier", "--config", "\x1b[2Jnone", "--yes"),),
+    "policy status": (("policy", "status"), ("policy", "status", "--json")),
+    "policy suggest": (
+        ("policy", "suggest"),
+        ("policy", "suggest", "--json"),
+        ("policy", "suggest", "--runs", "{runs}", "--out", "{directory}/suggested.yaml"),
+    ),
     "scheduler try": (
         (
             "scheduler",

@@ -83,7 +83,8 @@ async def test_what_is_denied_to_an_agent_is_denied_to_its_grandchildren_whateve
 
 
 async def test_a_grandchild_is_denied_when_whom_its_grandparent_requires_dies(world, wait_until):
-    (policy,) = await world.policy({"default": "allow"})
+    # It only observes, and so has no local table: it is asked about each call.
+    (policy,) = await world.policy({"mode": "observe", "default": "deny"})
     loose = {"required": [], "on_bus_down": "continue", "patience_ms": 1}
     waits = {"name": "wait", "arguments": {"name": "here"}}
     agents = {

@@ -43,7 +43,7 @@ def completed(process, tmp_path):
                 "search",
             ],
         ),
-        ("toolgate policy ", ["test"]),
+        ("toolgate policy ", ["test", "suggest", "enforce", "observe", "status"]),
         ("toolgate scheduler run --conf", ["--config"]),
         ("toolgate scheduler run po", ["policy"]),
         ("toolgate scheduler try r", ["rate-limit", "router"]),

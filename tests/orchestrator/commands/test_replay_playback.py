@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
+from toolgate_bus.facts.recorded_message import RecordedRun
+from toolgate_bus.facts.recording import RunArchive, read_run
 from toolgate_orchestrator.commands.replay.playback import Playback
-from toolgate_orchestrator.commands.replay.recorded_message import RecordedRun
-from toolgate_orchestrator.commands.replay.recording import RunArchive, read_run
 
 pytestmark = pytest.mark.pure
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.errors import ConfigError
-from toolgate_orchestrator.commands.replay.recorded_message import RAW, RecordedRun, as_arguments, as_text
-from toolgate_orchestrator.commands.replay.recording import Run, RunArchive, read_run
-from toolgate_orchestrator.commands.replay.recording_file import load
+from toolgate_bus.facts.recorded_message import RAW, RecordedRun, as_arguments, as_text
+from toolgate_bus.facts.recording import Run, RunArchive, read_run
+from toolgate_bus.facts.recording_file import load
 
 pytestmark = pytest.mark.pure
 

@@ -8,14 +8,14 @@ import pytest
 from amplifier_core import AmplifierSession
 from amplifier_core.testing import MockCoordinator
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.facts.recorded_message import RecordedRun
+from toolgate_bus.facts.recording import RunArchive, arguments_key, read_run
+from toolgate_bus.facts.recording_file import load
 from toolgate_bus.protocol.events import Continue, Decision, ReceivedVerdict
 from toolgate_orchestrator.commands.host.rulings import Rulings
 from toolgate_orchestrator.commands.replay import provider_replay, tool_replay
 from toolgate_orchestrator.commands.replay.playback import Playback
 from toolgate_orchestrator.commands.replay.provider_replay import tool_results
-from toolgate_orchestrator.commands.replay.recorded_message import RecordedRun
-from toolgate_orchestrator.commands.replay.recording import RunArchive, arguments_key, read_run
-from toolgate_orchestrator.commands.replay.recording_file import load
 from toolgate_orchestrator.commands.replay.report import milliseconds, report_on
 from toolgate_orchestrator.commands.replay.session import (
     ReplayOptions,

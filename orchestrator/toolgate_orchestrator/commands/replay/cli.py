@@ -24,10 +24,10 @@ from toolgate_bus.commands.options import (
 )
 from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.facts.recording_file import load
 from toolgate_bus.ruling.counterfactual import CHANGES
 from toolgate_bus.telemetry import tracing
 
-from toolgate_orchestrator.commands.replay.recording_file import load
 from toolgate_orchestrator.commands.replay.with_schedulers import specs_of
 
 SERVICE = "toolgate-replay"

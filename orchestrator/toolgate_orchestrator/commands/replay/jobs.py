@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.facts.recording import RunArchive
 from toolgate_bus.ruling.counterfactual import Effect, ProposedCall, words_of
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.transport.redis.asking.fact_buffer import FACTS_RETENTION_MS
@@ -27,7 +28,6 @@ from toolgate_orchestrator.commands.replay.comparison import (
 )
 from toolgate_orchestrator.commands.replay.record_replay import TrialOptions, compare_record
 from toolgate_orchestrator.commands.replay.recorded_decisions import read_record
-from toolgate_orchestrator.commands.replay.recording import RunArchive
 from toolgate_orchestrator.commands.replay.report import Report, report_on
 from toolgate_orchestrator.commands.replay.session import ReplayedCall, check_loop
 from toolgate_orchestrator.commands.replay.side import RunningSide, Side, open_side, progress

@@ -16,9 +16,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from toolgate_bus.config.check import StrictModel, check
 from toolgate_bus.errors import ConfigError
-
-from toolgate_orchestrator.commands.replay import recording_file
-from toolgate_orchestrator.commands.replay.recording import (
+from toolgate_bus.facts import recording_file
+from toolgate_bus.facts.recording import (
     AssistantMessage,
     RecordedCall,
     Run,

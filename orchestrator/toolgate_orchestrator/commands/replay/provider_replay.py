@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 from amplifier_core import ChatRequest, ChatResponse, ModelInfo, ProviderInfo, ToolCall, Usage
 from amplifier_core.message_models import TextBlock, ToolCallBlock
+from toolgate_bus.facts.recorded_message import as_text
 
 from toolgate_orchestrator.commands.replay.playback import Playback, ReplayConfig, playback_of
-from toolgate_orchestrator.commands.replay.recorded_message import as_text
 
 __amplifier_module_type__ = "provider"
 config_model = ReplayConfig

@@ -16,12 +16,12 @@ from typing import Any, Literal
 
 from amplifier_core import AmplifierSession, ToolResult
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.facts.recording import RecordedCall, Run, RunArchive, arguments_key
 from toolgate_bus.protocol.events import Decision, ReceivedVerdict
 
 from toolgate_orchestrator.commands.host.rulings import Rulings
 from toolgate_orchestrator.commands.replay.playback import CAPABILITY, Playback, Source, Trace
 from toolgate_orchestrator.commands.replay.provider_replay import NAME, tool_results
-from toolgate_orchestrator.commands.replay.recording import RecordedCall, Run, RunArchive, arguments_key
 from toolgate_orchestrator.modules.context_simple import without_timestamp
 
 CallOutcome = Literal["run", "rerouted", "vetoed", "not_run"]

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from toolgate_bus.commands.options import err_console
+from toolgate_bus.facts.recording import Run, RunArchive
 from toolgate_bus.server.settings import BusSettings
 
 from toolgate_orchestrator.commands.host.scheduler_processes import (
@@ -16,7 +17,6 @@ from toolgate_orchestrator.commands.host.scheduler_processes import (
     remove_namespace_on_exit,
     scheduler_processes,
 )
-from toolgate_orchestrator.commands.replay.recording import Run, RunArchive
 from toolgate_orchestrator.commands.replay.session import ReplayedRun, ReplayOptions, replay_run
 from toolgate_orchestrator.decision.gate import Gate
 

@@ -10,6 +10,7 @@ import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
 from toolgate_bus.protocol.json_values import UnreadableJson, read_json
 
 RAW = "_raw"

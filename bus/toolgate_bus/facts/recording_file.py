@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from pydantic import ValidationError
+
 from toolgate_bus.config.check import explain
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.facts.recorded_message import RecordedRun, whole
+from toolgate_bus.facts.recording import Run, RunArchive, read_run
 from toolgate_bus.protocol.json_values import HalfCharacter, NotJson, read_json
-
-from toolgate_orchestrator.commands.replay.recorded_message import RecordedRun, whole
-from toolgate_orchestrator.commands.replay.recording import Run, RunArchive, read_run
 
 MAX_LINE = 64 * 1024 * 1024
 MAX_FAULTS = 10

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolgate_orchestrator.commands.replay.recorded_message import RecordedMessage, RecordedToolCall
+from toolgate_bus.facts.recorded_message import RecordedMessage, RecordedToolCall
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Rules that fit what ran: calls in, rules and a file of them out."""
