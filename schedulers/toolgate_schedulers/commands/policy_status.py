@@ -88,7 +88,8 @@ def status(
         url, where = str(settings.redis), settings.namespace
         found = run_async(lambda: _look(url, where, wait))
     if as_json:
-        print_json([_as_json(one) for one in found])
+        for one in found:
+            print_json(_as_json(one))
     elif found:
         console.print(_table(found))
     else:
