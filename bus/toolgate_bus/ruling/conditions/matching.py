@@ -34,6 +34,7 @@ from toolgate_bus.ruling.conditions.conditions import (
 
 AnyQuestion = ToolSelecting | ToolQuestion
 """A question as a scheduler reads it, or as a gate writes it."""
+Asked = TypeVar("Asked", ToolSelecting, ToolQuestion)
 Unknown = Literal["deny", "allow"]
 """Treatment of a call if a rule cannot see whether it matches."""
 
@@ -113,7 +114,7 @@ class CallMatcher(StrictModel):
         return bool(self.agents or self.agent_targets or self.sessions or self.labels)
 
 
-def as_each_agent(call: AnyQuestion) -> Iterator[AnyQuestion]:
+def as_each_agent(call: Asked) -> Iterator[Asked]:
     """Yield the call as its own agent's, then as that of each other agent of its lineage."""
     yield call
     for agent in dict.fromkeys(call.lineage):

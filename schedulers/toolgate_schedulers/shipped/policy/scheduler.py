@@ -292,7 +292,7 @@ def _default(action: Action, call: ToolSelecting) -> Verdict:
 _ANSWERS: Final[Mapping[Action, Answer]] = MappingProxyType(
     {"allow": "continue", "deny": "deny", "ask": "ask"}
 )
-_CONDITIONS: Final = frozenset({"tools", "when", "agents", "labels", "sessions", "agent_targets"})
+_CONDITIONS: Final[set[str]] = {"tools", "when", "agents", "labels", "sessions", "agent_targets"}
 
 
 def compile_table(config: PolicyConfig) -> bytes:
