@@ -13,7 +13,7 @@ agents that work for it. `concerns` checks that for one rule; rules with an orde
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import BeforeValidator, Field
 
@@ -34,7 +34,7 @@ from toolgate_bus.ruling.conditions.conditions import (
 
 AnyQuestion = ToolSelecting | ToolQuestion
 """A question as a scheduler reads it, or as a gate writes it."""
-Asked = TypeVar("Asked", ToolSelecting, ToolQuestion)
+Asked = TypeVar("Asked", bound=AnyQuestion)
 Unknown = Literal["deny", "allow"]
 """Treatment of a call if a rule cannot see whether it matches."""
 
@@ -120,9 +120,9 @@ def as_each_agent(call: Asked) -> Iterator[Asked]:
     for agent in dict.fromkeys(call.lineage):
         if agent != call.agent:
             if isinstance(call, ToolQuestion):
-                yield call._replace(agent=agent)
+                yield cast("Asked", call._replace(agent=agent))
             else:
-                yield call.model_copy(update={"agent": agent})
+                yield cast("Asked", call.model_copy(update={"agent": agent}))
 
 
 def explain_lineage(reason: str, agent: str, above: str) -> str:
