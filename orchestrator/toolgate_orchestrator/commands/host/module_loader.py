@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from amplifier_core.loader import ModuleLoader
+from toolgate_bus.telemetry.logging import load_structlog
 
 from toolgate_orchestrator.commands.host.installed_modules import Offers, is_ours
 
@@ -41,6 +42,7 @@ class InstalledModuleLoader(ModuleLoader):
                     return await mount(coordinator, config or {})
 
                 return mount_with_config
+        load_structlog()  # its author may log by it
         loaded: Mount = await super().load(module_id, config, source_hint, coordinator)
         return loaded
 
