@@ -43,7 +43,7 @@ SUMMARIES = {
     "shards": "See or set the number of shards that agents spread over.",
     "console": "Watch decisions, and answer held calls, in a browser.",
     "exporter": "Serve Prometheus metrics of all decisions.",
-    "notify": "Notify people by webhook of what needs them.",
+    "notify": "Notify people by chat, mail or webhook of what needs them.",
     "hook": "Gate coding agents: Claude Code, Codex, Gemini CLI and others.",
     "check": "List the tools of your framework's agent that are not gated.",
     "serve": "Gate the calls of any program, over HTTP on this machine.",
