@@ -35,8 +35,8 @@ DECISION: Final[ContextVar[Any]] = ContextVar("structlog_decision")
 """Id of the decision that lines are about, for code in which `about` takes too long; `...` is none."""
 SESSION: Final[ContextVar[Any]] = ContextVar("structlog_session")
 _TRACE_ID: ContextVar[Any] = ContextVar("structlog_trace_id")
-"""Id of the trace that lines are about. structlog's `merge_contextvars` finds these variables by the
-beginning of their names, also in programs with a configuration of their own."""
+"""Id of the trace that lines are about. structlog finds these variables by the beginning of their names, also
+in programs with a configuration of their own."""
 _ABOUT: Final[tuple[tuple[str, ContextVar[Any]], ...]] = (("decision", DECISION), ("session", SESSION))
 
 
