@@ -18,6 +18,7 @@ EXTRAS: Final = {
     "uvicorn": "console",
     "httptools": "serve",
     "opentelemetry": "otel",
+    "apprise": "notify",
     "httpx2": "notify",
     "mcp": "mcp",
     "mcp_types": "mcp",

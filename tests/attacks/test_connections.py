@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 from toolgate_bus.commands import http_connection
+from toolgate_bus.commands.http_connection import serve_bounded
 from toolgate_bus.commands.http_server import bind_socket
 from toolgate_bus.telemetry import http as metrics_server
-from toolgate_schedulers.commands.console.server import serve
+from toolgate_schedulers.commands.console.cli import MAX_CONNECTIONS
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -112,7 +113,7 @@ async def test_half_open_connections_keep_nobody_from_the_console(monkeypatch, w
 
     bound = bind_socket("127.0.0.1", 0)
     port, up = bound.getsockname()[1], asyncio.Event()
-    serving = asyncio.create_task(serve(app, bound, None, up.set, lambda: None))
+    serving = asyncio.create_task(serve_bounded(app, bound, "console", MAX_CONNECTIONS, up.set))
     try:
         await up.wait()
         async with half_open(port, 300):
@@ -138,7 +139,7 @@ async def test_a_stream_outlives_the_time_for_a_request_however_it_was_asked_for
 
     bound = bind_socket("127.0.0.1", 0)
     port, up = bound.getsockname()[1], asyncio.Event()
-    serving = asyncio.create_task(serve(app, bound, None, up.set, lambda: None))
+    serving = asyncio.create_task(serve_bounded(app, bound, "console", MAX_CONNECTIONS, up.set))
     try:
         await up.wait()
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

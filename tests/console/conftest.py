@@ -13,6 +13,7 @@ import h11
 import pytest
 import redis.asyncio as redis
 from chromium import browser, opened
+from toolgate_bus.commands.http_connection import serve_bounded
 from toolgate_bus.commands.http_server import bind_socket
 from toolgate_bus.facts import record
 from toolgate_bus.protocol import packing
@@ -20,8 +21,8 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.server.settings import bus_settings
 from toolgate_schedulers.commands.console.access import Access
 from toolgate_schedulers.commands.console.app import make_app
+from toolgate_schedulers.commands.console.cli import MAX_CONNECTIONS
 from toolgate_schedulers.commands.console.console_state import ConsoleState, open_state
-from toolgate_schedulers.commands.console.server import serve
 
 TOKEN = "a-token-of-enough-letters"
 
@@ -154,7 +155,9 @@ async def console_on(url: str, namespace: str) -> AsyncIterator[Console]:
         access = Access(TOKEN, "anna", ["127.0.0.1"], port=port)
         up = asyncio.Event()
         serving = asyncio.create_task(
-            serve(make_app(access, known, "box"), bound, None, up.set, known.hub.close)
+            serve_bounded(
+                make_app(access, known, "box"), bound, "console", MAX_CONNECTIONS, up.set, known.hub.close
+            )
         )
         made = Console(port, access, known, serving)
         try:

@@ -136,6 +136,8 @@ FORBIDDEN = [
     (("reader", "exporter", "doctor"), "SET", f"{STORE}approval:answer:1", "x"),
     (("reader", "exporter", "doctor"), "GET", f"{STORE}approval:asked:1"),
     (("reader", "exporter", "doctor"), "GET", f"{STORE}hold:approval:1:0"),
+    (("notify",), "XREAD", "STREAMS", f"{FACTS}o1", "0"),
+    (("notify",), "SET", f"{ROSTER}:r:me", "x"),
     (("notify",), "SET", f"{STORE}approval:answer:1", "x"),
     (("notify",), "SET", f"{STORE}hold:approval:1:0", "x"),
     (("notify", "console"), "XADD", f"{STORE}notices:changes", *ADD),

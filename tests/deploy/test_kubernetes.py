@@ -12,7 +12,7 @@ import yaml
 from command_lines import environment_of, files_of, parsed
 from guarded_server import DEPLOY, make_acl
 from kustomized import build, config_maps, containers, pod
-from toolgate_bus.commands.notify.targets import read_config
+from toolgate_bus.commands.notify.receivers import read_config
 from toolgate_bus.telemetry import metrics
 from toolgate_schedulers.worker import worker
 

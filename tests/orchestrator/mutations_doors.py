@@ -90,9 +90,9 @@ _CHANGES = (
     ),
     (
         "a name that an agent chose is a link",
-        f"{BUS}/commands/notify/message.py",
-        "escape(unlink(describe(each)))",
-        "escape(describe(each))",
+        f"{BUS}/commands/notify/notification.py",
+        "{unlink(describe(each))}",
+        "{describe(each)}",
         f"{_TOLD}::test_no_name_that_an_agent_chose_becomes_a_link_or_calls_anybody",
     ),
     (

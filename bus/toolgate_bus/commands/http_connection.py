@@ -8,12 +8,17 @@ request is being answered (the streams of open pages) are left alone.
 
 import asyncio
 import socket
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from toolgate_bus.commands.http_server import MAX_HEAD, HttpServer, make_config
+
 REQUEST_S: Final = 10.0
+GRACE_S: Final = 3
+"""Seconds that open answers have at the end."""
 ROOM: Final = 16
 """Number of connections below the limit at which idle connections begin to be closed."""
 UNACKNOWLEDGED_MS: Final = 30_000
@@ -78,3 +83,36 @@ class BoundedConnection(H11Protocol):
         timer = self._idle.pop(self, None)
         if timer is not None:
             timer.cancel()
+
+
+async def serve_bounded(
+    app: Any,
+    bound: socket.socket,
+    name: str,
+    most: int,
+    up: Callable[[], None],
+    ending: Callable[[], None] = lambda: None,
+    **options: Any,
+) -> None:
+    """Serve an application with at most `most` connections until cancelled; then call `ending`, finish open
+    answers, and return. `options` go to uvicorn.
+    """
+    server = HttpServer(
+        make_config(
+            app,
+            http=BoundedConnection,
+            limit_concurrency=most,
+            h11_max_incomplete_event_size=MAX_HEAD,
+            timeout_graceful_shutdown=GRACE_S,
+            **options,
+        )
+    )
+    serving: asyncio.Task[None] | None = None
+    try:
+        serving = await server.begin(bound, name)
+        up()
+        await asyncio.shield(serving)
+    except asyncio.CancelledError:
+        ending()
+        if serving is not None:
+            await server.end(serving, GRACE_S)

@@ -12,9 +12,8 @@ import io
 import sys
 from collections.abc import Callable
 from functools import cache, partial
-from importlib import import_module
-from operator import attrgetter
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import typer
@@ -44,7 +43,7 @@ SUMMARIES = {
     "shards": "See or set the number of shards that agents spread over.",
     "console": "Watch decisions, and answer held calls, in a browser.",
     "exporter": "Serve Prometheus metrics of all decisions.",
-    "notify": "Notify people by webhook of what needs them.",
+    "notify": "Notify people by chat, mail or webhook of what needs them.",
     "hook": "Gate coding agents: Claude Code, Codex, Gemini CLI and others.",
     "check": "List the tools of your framework's agent that are not gated.",
     "serve": "Gate the calls of any program, over HTTP on this machine.",
@@ -72,21 +71,9 @@ server. It starts with the first command and ends with the last.
 """
 
 
-class EntryPoint(NamedTuple):
-    """Entry point of a distribution."""
-
-    name: str
-    value: str
-    """Name of its module, a colon, and the object's name in it."""
-
-    def load(self) -> Any:
-        """Import the object. Raise ModuleNotFoundError, or any error of its module."""
-        module, _, name = self.value.partition(":")
-        return attrgetter(name.strip())(import_module(module.strip()))
-
-
-def own_entry_points(group: str) -> tuple[EntryPoint, ...]:
-    """Return the entry points of this distribution; none if it is not installed but runs out of a folder.
+@cache
+def own_entry_points(group: str) -> dict[str, str]:
+    """Return the entry points of this distribution, `module:object` by name; none if it is not installed.
 
     They are parsed here: `importlib.metadata` takes longer to load than most commands take to run.
     """
@@ -94,26 +81,20 @@ def own_entry_points(group: str) -> tuple[EntryPoint, ...]:
         for file in Path(folder).glob("toolgate_bus-*.dist-info/entry_points.txt"):
             section = file.read_text("utf-8").partition(f"[{group}]\n")[2].partition("\n[")[0]
             lines = (line.partition("=") for line in section.splitlines())
-            return tuple(EntryPoint(name.strip(), value.strip()) for name, _, value in lines if value)
-    return ()
+            return {name.strip(): value.strip() for name, _, value in lines if value}
+    return {}
 
 
 @cache
-def _own() -> dict[str, EntryPoint]:
-    """Return the commands of this distribution by name."""
-    return {point.name: point for point in own_entry_points(GROUP)}
-
-
-@cache
-def _entry_points() -> dict[str, EntryPoint]:
+def _entry_points() -> dict[str, str]:
     """Return every command by name. If another distribution offers a name of ours, ours stays."""
     from importlib.metadata import entry_points  # not for a command of ours, see above
 
-    return {point.name: EntryPoint(point.name, point.value) for point in entry_points(group=GROUP)} | _own()
+    return {point.name: point.value for point in entry_points(group=GROUP)} | own_entry_points(GROUP)
 
 
-def _entry_point(name: str) -> EntryPoint | None:
-    return _own().get(name) or _entry_points().get(name)
+def _entry_point(name: str) -> str | None:
+    return own_entry_points(GROUP).get(name) or _entry_points().get(name)
 
 
 def _missing_extra(command: str, error: ModuleNotFoundError) -> ToolgateError | None:
@@ -126,24 +107,24 @@ def _missing_extra(command: str, error: ModuleNotFoundError) -> ToolgateError | 
     )
 
 
-def _load(point: EntryPoint) -> Any:
-    """Return the command behind an entry point. Raise ToolgateError that says what to install."""
+def _load(name: str, where: str) -> Any:
+    """Return the command of this name, at `module:object`. Raise ToolgateError that says what to install."""
     try:
-        loaded = point.load()
+        loaded = resolve_name(where)
     except ModuleNotFoundError as error:
-        raise _missing_extra(point.name, error) or ToolgateError(
-            f"`toolgate {point.name}` could not be loaded from {point.value}: {error}"
+        raise _missing_extra(name, error) or ToolgateError(
+            f"`toolgate {name}` could not be loaded from {where}: {error}"
         ) from error
     holder = loaded
     if not isinstance(loaded, typer.Typer):
         holder = typer.Typer(add_completion=False)
-        holder.command(point.name)(loaded)
+        holder.command(name)(loaded)
     command = typer.main.get_command(holder)
     # The frame has the options for completion; a group would add its own.
     command.params = [
         param for param in command.params if param.name not in ("install_completion", "show_completion")
     ]
-    command.name = point.name
+    command.name = name
     return _join_lines(command)
 
 
@@ -210,17 +191,17 @@ class _Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a stand-in with the one line that the help shows, without loading the command."""
-        point = _entry_point(cmd_name)
-        if point is None:
+        where = _entry_point(cmd_name)
+        if where is None:
             return None
-        line = SUMMARIES.get(cmd_name) or f"From {point.value}."
+        line = SUMMARIES.get(cmd_name) or f"From {where}."
         return TyperCommand(cmd_name, help=line)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that was called, loaded."""
         name, command, rest = super().resolve_command(ctx, args)
-        point = _entry_point(name) if name and command else None
-        return name, _spare_text(_load(point), ctx) if point else command, rest
+        where = _entry_point(name) if name and command else None
+        return name, _spare_text(_load(name or "", where), ctx) if where else command, rest
 
 
 app = typer.Typer(

@@ -27,6 +27,7 @@ from toolgate_bus.errors import ConfigError, NoServer, ToolgateError
 from toolgate_bus.server.embedded import Server, join_server, open_shared_server
 from toolgate_bus.server.settings import BusSettings, has_password
 from toolgate_bus.server.settings import bus_settings as bus_settings
+from toolgate_bus.telemetry.logging import load_structlog
 from toolgate_bus.telemetry.printable import shorten, visible
 
 Result = TypeVar("Result")
@@ -34,6 +35,8 @@ Result = TypeVar("Result")
 COLLECT_AFTER = (10_000, 20, 50)
 """Thresholds of the garbage collector. They are high: most values of a command need no collector."""
 
+SETTLED_S: Final = 5.0
+"""Seconds after which a command lives long. It loads then what its first log line needs, in a thread."""
 MAX_USER: Final = 64
 """Maximum length of a user's name in records, in characters."""
 _SPAN: Final = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(s|m|h|d)?")
@@ -259,6 +262,8 @@ def run_async(main: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
 
 async def _until_signal(main: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
     task = asyncio.create_task(main(), name="toolgate-main")
+    loop = asyncio.get_running_loop()
+    settled = loop.call_later(SETTLED_S, loop.run_in_executor, None, load_structlog)
     watching = []
     for side in _measured:
         from toolgate_bus.telemetry.loop_lag import watch_loop_lag  # not for --help: it takes a while
@@ -279,6 +284,7 @@ async def _until_signal(main: Callable[[], Coroutine[Any, Any, Result]]) -> Resu
             raise typer.Exit(128 + received[0]) from None
         raise
     finally:
+        settled.cancel()
         _listen(None)
         for one in watching:
             one.cancel()

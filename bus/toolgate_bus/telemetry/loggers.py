@@ -1,113 +1,74 @@
-"""Libraries that are loaded late, and loggers that load their library with their first line.
+"""Loggers of the library: the standard library's `logging`, called with fields.
 
-Most processes never log a line, and structlog is slow to load. No configuration is read or made here: that
-is up to `logging` and the program. If a program has not configured structlog, its lines go through the
-standard library's `logging`, never to stdout. `when_loaded` calls a function as soon as anybody loads a
-module.
+    _log = get_logger("toolgate.gate")
+    _log.warning("the scheduler raised", scheduler="policy")
+
+Nothing is configured or loaded here: that is up to the program. In a program that has configured structlog
+the lines go there. In any other program they go where its own lines go, by `logging`: without a configuration
+warnings go to stderr, and nothing to stdout. `log_line` says what a line holds.
 """
 
+import logging
 import sys
-from collections.abc import Callable, Sequence
-from importlib import import_module
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 from typing import Any, Final
 
-_PLAIN: Final = "toolgate_bus.telemetry.plain_log"
+from toolgate_bus.telemetry.log_line import LogLine
+
+_DEPTH: Final = 3
+"""Number of frames between the line that logs something and the call of `logging`."""
 
 
-def when_loaded(module: str, then: Callable[[], None]) -> None:
-    """Call `then` now if the module is loaded, else right after it is loaded, in the thread that loads it."""
-    if module in sys.modules:
-        then()
-    else:
-        sys.meta_path.insert(0, _Watch(module, then))
+class FieldLogger:
+    """Logger that takes an event, and as keywords the fields that belong to it."""
 
-
-class _Watch:
-    """Finder of one module. It finds it as the others do, and calls a function once it was executed."""
-
-    def __init__(self, module: str, then: Callable[[], None]) -> None:
-        self._module, self._then = module, then
-        self._looking = False
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Return the spec of the module; None for any other one."""
-        if fullname != self._module or self._looking:
-            return None
-        self._looking = True  # another watch of this module asks us in turn
-        try:
-            others = (
-                finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self
-            )
-            spec = next((found for found in others if found is not None), None)
-        finally:
-            self._looking = False
-        loader: Any = None if spec is None else spec.loader
-        if loader is not None:
-            execute = loader.exec_module
-
-            def execute_and_tell(module: ModuleType) -> None:
-                execute(module)
-                if self in sys.meta_path:  # the first time
-                    sys.meta_path.remove(self)
-                    self._then()
-
-            loader.exec_module = execute_and_tell
-        return spec
-
-
-class Logger:
-    """Logger of this name: structlog's if the program uses that, else one of the standard library."""
-
-    __slots__ = ("_name", "_plain", "_structured")
+    __slots__ = ("name",)
 
     def __init__(self, name: str) -> None:
-        self._name = name
-        self._structured: Any = None
-        self._plain: Any = None
+        self.name = name
 
-    def __getattr__(self, method: str) -> Any:
-        """Return a method of both: `debug`, `info`, `warning`, `error`, `exception`."""
-        if _is_structlog_used():
-            if self._structured is None:
-                import structlog  # here, since loading it late is what this class is for
+    def debug(self, event: str, **fields: Any) -> None:
+        """Log a detail for somebody who looks for a fault."""
+        self._log(logging.DEBUG, event, fields)
 
-                self._structured = structlog.get_logger(self._name)
-            return getattr(self._structured, method)
-        if self._plain is None:
-            # Imported with the first line, as above. It needs more than modules that only have a logger.
-            self._plain = import_module(_PLAIN).PlainLogger(self._name)
-        return getattr(self._plain, method)
+    def info(self, event: str, **fields: Any) -> None:
+        """Log an event."""
+        self._log(logging.INFO, event, fields)
 
+    def warning(self, event: str, **fields: Any) -> None:
+        """Log something that somebody should look at."""
+        self._log(logging.WARNING, event, fields)
 
-def get_logger(name: str) -> Any:
-    """Return a logger by name, to be called as one of structlog's."""
-    return Logger(name)
+    def error(self, event: str, **fields: Any) -> None:
+        """Log an error."""
+        self._log(logging.ERROR, event, fields)
 
+    def exception(self, event: str, **fields: Any) -> None:
+        """Log an error with the exception that is handled."""
+        self._log(logging.ERROR, event, {"exc_info": True, **fields})
 
-_wanted: list[bool] = []
-"""Not empty if this program logs by structlog."""
-
-
-def use_structlog() -> None:
-    """Log all lines by structlog, which is configured as soon as it is loaded. For commands."""
-    if not _wanted:
-        _wanted.append(True)
-
-
-def _is_structlog_used() -> bool:
-    """Return whether structlog is configured. If not, it would print to stdout, which may be a protocol's."""
-    if "structlog" not in sys.modules and not _wanted:
-        return False
-    import structlog  # its configuration waits for this
-
-    return structlog.is_configured()
+    def _log(self, level: int, event: str, fields: dict[str, Any]) -> None:
+        if (structlog := _configured_structlog()) is not None:
+            write = getattr(structlog.get_logger(self.name), logging.getLevelName(level).lower())
+            write(event, **fields)
+            return
+        # Found anew for each line: `logging.config` turns off the loggers that it finds.
+        logger = logging.getLogger(self.name)
+        if logger.isEnabledFor(level):
+            line = LogLine(event, fields)
+            more = {"toolgate": line.shown}
+            logger.log(level, line, exc_info=line.shown_error, stacklevel=_DEPTH, extra=more)
 
 
-def load() -> None:
-    """Load structlog now if it is used: for a process that lives long, and may not stand still at its
-    first line."""
-    _is_structlog_used()
+def get_logger(name: str) -> FieldLogger:
+    """Return a logger by name."""
+    return FieldLogger(name)
+
+
+def _configured_structlog() -> Any:
+    """Return structlog if the program has configured it. If not, it would print to stdout, which may be a
+    protocol's."""
+    if "structlog" not in sys.modules:
+        return None
+    import structlog  # another thread may be loading it: this waits for it
+
+    return structlog if structlog.is_configured() else None

@@ -6,11 +6,13 @@
 
 `definitions` has all metrics. On the decision's path counting is one addition to a dictionary.
 prometheus_client sees it when it is read: its own locks and checks would cost a tenth of a decision. It
-is loaded for that, and not before: its registry knows of us as soon as anybody has loaded it.
+is loaded for that, and not before. Where the program loads it, its registry has ours (`join_registry`).
 
 Facts that are noted with `Gate.note` are counted there. A loop without a gate calls `record` itself.
 """
 
+import sys
+import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from toolgate_bus.telemetry import definitions
 from toolgate_bus.telemetry.definitions import MAX_SERIES, Metric
 from toolgate_bus.telemetry.fact_metrics import metrics_of
-from toolgate_bus.telemetry.loggers import when_loaded
 from toolgate_bus.telemetry.printable import visible
 from toolgate_bus.telemetry.unanimous import NOTED, Labels, Row, UnanimousDecisions, add_observations
 
@@ -272,20 +273,35 @@ PAUSED_AGENTS: Final = Gauges(definitions.PAUSED_AGENTS, _paused_agents)
 _ours.extend((PAUSED_CALLS, PAUSED_AGENTS))
 
 
-def _register() -> None:
+_registered: Final[list[Any]] = []
+_registering: Final = threading.Lock()
+
+
+def registry() -> Any:
+    """Return prometheus_client's registry of this process. From then on it shows our metrics."""
     from prometheus_client import REGISTRY
 
-    for one in _ours:
-        made: Any = _NamespaceCollector(one)
-        REGISTRY.register(made)
+    with _registering:
+        if not _registered:
+            _registered.extend(map(_NamespaceCollector, _ours))
+            for one in _registered:
+                REGISTRY.register(one)
+    return REGISTRY
+
+
+def join_registry() -> None:
+    """Show our metrics in the registry if the program has loaded prometheus_client. Load nothing.
+
+    Each heartbeat calls it: a program may load prometheus_client after us.
+    """
+    if not _registered and "prometheus_client" in sys.modules:
+        registry()
 
 
 def __getattr__(name: str) -> Any:
     # Late, as prometheus_client is: only code that shows metrics asks for these.
     if name == "REGISTRY":
-        from prometheus_client import REGISTRY
-
-        return REGISTRY
+        return registry()
     if name == "ABOUT_PROCESS":
         from prometheus_client import PLATFORM_COLLECTOR, PROCESS_COLLECTOR
 
@@ -398,11 +414,10 @@ def exposition(accept: str, collectors: Iterable[Collector] | None = None) -> tu
     The format is the one that the Accept header asks for: OpenMetrics, which has examples, or plain text.
     Our own metrics are labelled with the namespace of this process.
     """
-    from prometheus_client import REGISTRY
     from prometheus_client.exposition import choose_encoder
 
     encode, kind = choose_encoder(accept)
-    return kind, encode(REGISTRY if collectors is None else _Together(collectors))
+    return kind, encode(registry() if collectors is None else _Together(collectors))
 
 
 class _NamespaceCollector:
@@ -450,4 +465,4 @@ if __name__ == "__main__":
     print(table(), end="")  # noqa: T201 - `python -m toolgate_bus.telemetry.metrics`
 
 
-when_loaded("prometheus_client", _register)  # last: it may be there already
+join_registry()  # last: prometheus_client may be there already

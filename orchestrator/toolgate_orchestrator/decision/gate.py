@@ -32,9 +32,10 @@ from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.ruling.merge import rank
 from toolgate_bus.server.embedded import find_running_server
 from toolgate_bus.server.settings import bus_settings, read_keys
-from toolgate_bus.telemetry import loggers, metrics, tracing
+from toolgate_bus.telemetry import metrics, tracing
 from toolgate_bus.telemetry.definitions import OTHER
-from toolgate_bus.telemetry.logging import DECISION, about, hide_in_logs, where
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.telemetry.logging import DECISION, about, hide_in_logs, load_structlog, where
 from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
 from toolgate_orchestrator.decision.config import ToolgateConfig, parse
@@ -70,7 +71,7 @@ from toolgate_orchestrator.decision.vacancy import Vacancy, tell_failing
 
 __all__ = ["IN_PROCESS", "Answer", "Ask", "Gate", "LocalScheduler"]
 
-_log = loggers.get_logger("toolgate.gate")
+_log = get_logger("toolgate.gate")
 
 Answer = Literal["allow", "refuse", "expired", "no_approver"]
 Ask = Callable[[AskUser, ToolQuestion], Awaitable[Answer]]
@@ -161,7 +162,7 @@ class Gate:
         bus = bus_settings(config.redis, named, config.keys)
         config = config.model_copy(update={"namespace": bus.namespace, "keys": bus.keys})
         url = bus.redis or await asyncio.to_thread(find_running_server)
-        await asyncio.to_thread(loggers.load)  # loading it with a first warning would block all decisions
+        await asyncio.to_thread(load_structlog)  # loading it with a first warning would block all decisions
         keys = read_keys(config.keys) if config.keys is not None else None
         client = await acquire(url, config.namespace, keys) if url else None
         try:

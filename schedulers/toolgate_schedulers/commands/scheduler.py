@@ -47,7 +47,7 @@ Installed with Toolgate are {}.
 
 
 def _overview() -> str:
-    *names, last = sorted(point.name for point in own_entry_points("toolgate.schedulers")) or ["none"]
+    *names, last = sorted(own_entry_points("toolgate.schedulers")) or ["none"]
     return OVERVIEW.replace("{}.", f"{', '.join(names)} and {last}." if names else f"{last}.")
 
 

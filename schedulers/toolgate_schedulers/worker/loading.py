@@ -21,6 +21,7 @@ from toolgate_bus.config.check import check
 from toolgate_bus.config.document import Document, read_document
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.revision import Revision, revision_of
+from toolgate_bus.telemetry.logging import load_structlog
 
 from toolgate_schedulers.author.forms import as_scheduler
 from toolgate_schedulers.author.scheduler import Scheduler
@@ -208,6 +209,8 @@ def _module(name: str) -> ModuleType:
         sys.path.insert(0, str(here / "src"))
     if str(here) not in sys.path and "" not in sys.path:
         sys.path.insert(0, str(here))
+    if not name.startswith("toolgate_"):
+        load_structlog()  # an author may log by it
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

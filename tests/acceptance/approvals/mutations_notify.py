@@ -9,10 +9,10 @@ MUTANTS = (
     Mutant(
         "notify",
         "what was posted is not struck out",
-        f"{_NOTIFY}/sender.py",
-        """            await self._queue.strike(one)
-            self._tell(one, "delivered", "")""",
-        """            self._tell(one, "delivered", "")""",
+        f"{_NOTIFY}/service.py",
+        """            await self._strike(one)
+            _tell(one, "delivered", "")""",
+        """            _tell(one, "delivered", "")""",
         "test_notify.py::test_told_to_end_it_hands_over_at_once",
     ),
     Mutant(
@@ -34,7 +34,7 @@ MUTANTS = (
     Mutant(
         "notify",
         "an id is made by chance",
-        f"{_NOTIFY}/grouping.py",
+        f"{_NOTIFY}/notification.py",
         "*sorted(keys)])",
         "*sorted(keys), str(id(keys))])",
         f"{_BESIDE}/test_notify_messages.py::test_the_same_causes_have_the_same_id_and_each_receiver_its_own",
@@ -42,15 +42,15 @@ MUTANTS = (
     Mutant(
         "notify",
         "every label leaves",
-        f"{_NOTIFY}/grouping.py",
-        "label_values(incident.labels, config.labels)",
-        "dict(incident.labels)",
+        f"{_NOTIFY}/notification.py",
+        "for name in config.labels if name in incident.labels}",
+        "for name in incident.labels}",
         f"{_BESIDE}/test_notify_messages.py::test_labels_leave_only_by_name",
     ),
     Mutant(
         "notify",
         "nothing is taken for a token",
-        f"{_NOTIFY}/grouping.py",
+        f"{_NOTIFY}/notification.py",
         "(*WELL_KNOWN, *config.redact)",
         "()",
         f"{_BESIDE}/test_notify_messages.py::test_what_looks_like_a_token_leaves_in_no_field_and_no_label",
@@ -62,5 +62,29 @@ MUTANTS = (
         "                known[mark] = passed\n",
         "",
         f"{_BESIDE}/test_notify_judges.py::test_a_threshold_is_told_once_in_each_window_and_of_several_the_highest",
+    ),
+    Mutant(
+        "notify",
+        "what a service did not take counts as taken",
+        f"{_NOTIFY}/apprise_service.py",
+        "if why := result.result():",
+        "if (why := result.result()) and False:",
+        "test_notify_apprise.py::test_what_a_service_does_not_take_is_tried_again_also_by_the_next_process",
+    ),
+    Mutant(
+        "notify",
+        "a service that is slow gets a message at every try",
+        f"{_NOTIFY}/apprise_service.py",
+        "if self._sending is None or (self._sending[0] != one.id and self._sending[1].done()):",
+        "if True:",
+        "test_notify_apprise.py::test_a_service_that_is_slow_gets_a_message_once_and_is_waited_for",
+    ),
+    Mutant(
+        "notify",
+        "the libraries of a service log its address",
+        f"{_NOTIFY}/apprise_service.py",
+        "logging.getLogger(_name).setLevel(logging.CRITICAL + 1)",
+        "logging.getLogger(_name)",
+        "test_notify_apprise.py::test_a_service_gets_plain_text_and_no_log_has_its_address",
     ),
 )

@@ -69,7 +69,7 @@ class LoopbackReceiver:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                post = Post(headers["webhook-id"], headers, body)
+                post = Post(headers.get("webhook-id", ""), headers, body)
                 receiver.paths.append(self.path)
                 receiver.posts.append(post)
                 answer = receiver.answer(post)
@@ -135,7 +135,6 @@ class Notifiers:
             "receivers": {"ops": {"url_env": "HOOK", "key_env": "HOOK_KEY", "timeout_s": 1}},
             "group_s": 0.2,
             "retry": {"first_s": 0.1, "max_s": 0.3},
-            "causes": {"gone": {"after_s": 3}},
         }
         self.started: list[subprocess.Popen[bytes]] = []
         self.more: dict[str, str] = {}

@@ -205,37 +205,6 @@ async def test_while_the_server_is_away_nothing_is_lost_and_nothing_told_twice(
     assert len(receiver.told(cause="change")) == 1
 
 
-@pytest.mark.system
-async def test_a_required_scheduler_that_is_gone_is_told_and_that_it_is_back(schedulers, notifiers, receiver):
-    options = {"redis": schedulers.url, "namespace": schedulers.namespace}
-    child = schedulers.run("obedient:alpha")
-    await schedulers.ready(child)
-    async with Gate.open(**options, required=["alpha"]) as gate:
-        await gate.decide(Call("search", {}, TOOLS))
-        await notifiers.lead()
-        child.kill()
-        await receiver.wait(cause="gone", stage="open")
-        await schedulers.start("obedient:alpha")
-        (back,) = await receiver.wait(cause="gone", stage="closed")
-    assert "alpha is back" in back.json["text"]
-    assert set(receiver.count().values()) == {1}
-
-
-@pytest.mark.system
-async def test_a_scheduler_without_whose_verdicts_calls_go_on_is_told_once(schedulers, notifiers, receiver):
-    options = {"redis": schedulers.url, "namespace": schedulers.namespace}
-    notifiers.config["causes"] = {"failing_open": {"calls": 3, "within_s": 3}}
-    await schedulers.start("obedient:alpha")
-    await notifiers.lead()
-    async with Gate.open(**options, patience_ms=50) as gate:
-        for _ in range(8):
-            await gate.decide(Call("search", {"rules": {"alpha": {"do": "hang"}}}, TOOLS))
-        (post,) = await receiver.wait(cause="failing_open", stage="open")
-    assert "alpha fails open" in post.json["text"]
-    await receiver.wait(cause="failing_open", stage="closed")
-    assert len(receiver.posts) == 2
-
-
 async def test_check_and_test_say_what_is_right_without_showing_a_secret(notifiers, receiver):
     done = await asyncio.to_thread(notifiers.run, "--check")
     assert (done.returncode, "signed" in done.stdout) == (0, True)

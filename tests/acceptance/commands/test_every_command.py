@@ -188,7 +188,8 @@ def every_command() -> set[str]:
         for word, one in (below or {}).items():
             yield from leaves(f"{name} {word}", one)
 
-    return {leaf for name, point in cli._entry_points().items() for leaf in leaves(name, cli._load(point))}
+    points = cli._entry_points().items()
+    return {leaf for name, where in points for leaf in leaves(name, cli._load(name, where))}
 
 
 @pytest.fixture(scope="module")

@@ -82,8 +82,8 @@ MUTANTS = (
         "guard",
         "lines of the library go to stdout",
         f"{BUS}/telemetry/loggers.py",
-        "    return structlog.is_configured()",
-        "    return True",
+        "    return structlog if structlog.is_configured() else None",
+        "    return structlog",
         "../bus/telemetry/test_plain_log.py",
     ),
     Mutant(

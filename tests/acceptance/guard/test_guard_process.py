@@ -83,6 +83,19 @@ where = {"redis": sys.argv[1], "namespace": sys.argv[2]}
 guard = Guard(**where, agent=sys.argv[3], required=["alpha"], patience_ms=20_000)
 guard.run_sync(Call("t", {}, ["t"]), lambda *_: "done", denied=lambda ruling: ruling.refusal)
 """
+SCRAPED = """
+import sys
+from toolgate_orchestrator import Call, Guard
+
+guard = Guard(redis=sys.argv[1], namespace=sys.argv[2], required=["alpha"], patience_ms=20_000)
+guard.run_sync(Call("t", {}, ["t"]), lambda *_: "done", denied=lambda ruling: ruling.refusal)
+print("prometheus_client" in sys.modules)
+from prometheus_client import generate_latest
+
+while b"toolgate_decisions_total{" not in generate_latest():
+    guard.run_sync(Call("t", {}, ["t"]), lambda *_: "done", denied=lambda ruling: ruling.refusal)
+guard.close()
+"""
 
 
 async def ended(process, *words, **more):
@@ -137,3 +150,7 @@ async def test_a_program_that_ends_at_once_has_written_what_it_reported(process,
     told = [one["event"] for one in facts if one.get("agent") == agent]
     told = [event for event in told if event != "verdict"]  # of who was not waited for
     assert sorted(told) == ["decision", "tool:post", "tool:selected"]
+
+
+async def test_a_program_that_loads_prometheus_later_finds_its_decisions_in_the_registry(process, crew):
+    assert (await ended(process, SCRAPED, crew.url, crew.namespace)).stdout == "False\n"

@@ -3,27 +3,9 @@
 from typing import get_args
 
 import pytest
-from toolgate_bus.commands.notify.config import (
-    BudgetCause,
-    ChangeCause,
-    ChangeEvent,
-    FailingOpenCause,
-    GoneCause,
-    HeldCause,
-    RevisionsCause,
-)
-from toolgate_bus.commands.notify.incident import describe
-from toolgate_bus.commands.notify.judges import (
-    CallOnHold,
-    RosterState,
-    judge_budgets,
-    judge_change,
-    judge_fact,
-    judge_gone,
-    judge_held,
-    judge_quiet,
-    judge_revisions,
-)
+from toolgate_bus.commands.notify.config import BudgetCause, ChangeCause, ChangeEvent, HeldCause
+from toolgate_bus.commands.notify.judges import CallOnHold, judge_budgets, judge_change, judge_held
+from toolgate_bus.commands.notify.notification import describe
 from toolgate_bus.fleet.books import Book
 from toolgate_bus.ledger.money.ledger import Balance
 from toolgate_bus.ledger.money.limits import BudgetDescription
@@ -99,77 +81,6 @@ def test_the_account_of_a_session_is_told_of_only_where_that_is_wanted():
     assert thresholds({}, book(1000, level="session"), each=True) == [100]
 
 
-def roster(alive=(), required=(), revisions=None):
-    return RosterState(frozenset(alive), frozenset(required), revisions or {})
-
-
-def test_a_scheduler_is_gone_after_a_while_and_back_once():
-    known, cause = {}, GoneCause(after_s=10)
-    gone, here = roster(required=["a"]), roster(["a"], ["a"])
-    looks = [(0, gone), (9, gone), (10, gone), (20, gone), (21, here), (22, here)]
-    found = [told(judge_gone(known, state, now, cause)) for now, state in looks]
-    assert found == [[], [], [("gone:a:0", "open")], [], [("gone:a:0:end", "closed")], []]
-
-
-def test_agents_that_live_for_seconds_still_miss_a_scheduler():
-    known, cause = {}, GoneCause(after_s=10)
-    states = [roster(required=["a"]) if now % 4 == 0 else roster() for now in range(12)]
-    found = [one for now, state in enumerate(states) for one in judge_gone(known, state, now, cause)]
-    assert told(found) == [("gone:a:0", "open")]
-    (end,) = judge_gone(known, roster(), 100, cause)
-    assert describe(end) == "no agent requires a any longer"
-
-
-def test_a_restart_that_is_quick_is_told_to_nobody():
-    known, cause = {}, GoneCause(after_s=10)
-    looks = [(0, roster(required=["a"])), (9, roster(["a"], ["a"])), (12, roster(required=["a"]))]
-    assert [one for now, state in looks for one in judge_gone(known, state, now, cause)] == []
-
-
-def test_replicas_that_differ_for_a_while_are_told_of_and_that_they_agree():
-    known, cause = {}, RevisionsCause(after_s=10)
-    looks = [(0, {"a": 2}), (9, {"a": 2}), (10, {"a": 2}), (11, {"a": 1})]
-    found = [
-        one for now, many in looks for one in judge_revisions(known, roster(["a"], (), many), now, cause)
-    ]
-    assert told(found) == [("revisions:a:0", "open"), ("revisions:a:0:end", "closed")]
-
-
-def fact(at, number, **failed):
-    return {
-        "event": "decision",
-        "entry": f"{at * 1000}-0",
-        "orchestrator": "o",
-        "seq": number,
-        "failed_open": failed,
-    }
-
-
-def test_failing_open_is_a_rate_and_is_over_when_it_is_quiet():
-    known, cause = {}, FailingOpenCause(calls=3, within_s=60)
-    times = [0, 40, 80, 90, 95, 96]
-    found = [told(judge_fact(known, fact(at, n, a="silent"), cause)) for n, at in enumerate(times)]
-    assert [len(one) for one in found] == [0, 0, 0, 1, 0, 0]
-    assert told(judge_quiet(known, 150, cause)) == []
-    assert [stage for _, stage in told(judge_quiet(known, 156, cause))] == ["closed"]
-    assert known == {}
-
-
-def test_the_same_facts_read_again_have_the_same_key():
-    facts, cause = [fact(at, at, a="silent") for at in range(5)], FailingOpenCause(calls=3)
-    first, again = ([told(judge_fact(known, one, cause)) for one in facts] for known in ({}, {}))
-    assert first == again
-
-
-@pytest.mark.parametrize("failed", [None, 3, [], {}, {7: "x"}, "text"])
-def test_a_fact_that_makes_no_sense_is_passed_over(failed):
-    known = {}
-    assert (
-        list(judge_fact(known, {"event": "decision", "failed_open": failed}, FailingOpenCause(calls=1))) == []
-    )
-    assert known == {}
-
-
 def test_of_a_change_the_words_of_people_stay_where_they_are():
     change = ConfigChange("rollout:undone", "policy", "v8@2", "v7@1", author="eve", why="planted")
     (one,) = judge_change("1-0", change, 5.0, ChangeCause())
@@ -182,3 +93,10 @@ def test_of_a_change_the_words_of_people_stay_where_they_are():
 
 def test_every_event_of_the_record_of_changes_can_be_named():
     assert set(get_args(ChangeEvent)) == EVENTS
+
+
+def test_a_name_with_ends_of_lines_and_control_characters_stays_on_one_line():
+    call = CALL._replace(tool="transfer\nToolgate fleet: all is well", agent="\x1b[2Jteller\u202e")
+    (one,) = judge_held({}, [call], {}, 0.0, HeldCause())
+    assert describe(one).isprintable()
+    assert "transfer\\u000aToolgate" in describe(one)

@@ -3,31 +3,38 @@
 import base64
 import json
 import re
+from pathlib import Path
 
 import pytest
-from toolgate_bus.commands.notify.config import NotifyConfig
-from toolgate_bus.commands.notify.grouping import (
+from toolgate_bus.commands.notify.apprise_service import make_sender
+from toolgate_bus.commands.notify.cli import open_receivers
+from toolgate_bus.commands.notify.config import ALERTS, NotifyConfig
+from toolgate_bus.commands.notify.notification import (
     MAX_LISTED,
     MAX_QUEUED,
     MAX_WAITING,
+    Incident,
     Notification,
     cleanse,
     make_redactor,
+    make_sample,
     put,
     receivers_of,
     take_due,
 )
-from toolgate_bus.commands.notify.incident import Incident
-from toolgate_bus.commands.notify.memory import NotifyMemory
-from toolgate_bus.commands.notify.message import make_body, make_sample, sign
-from toolgate_bus.commands.notify.targets import find_targets, read_config
-from toolgate_bus.commands.notify.webhook import read_retry_after
+from toolgate_bus.commands.notify.outbox import NotifyMemory
+from toolgate_bus.commands.notify.receivers import read_config
+from toolgate_bus.commands.notify.webhook import make_body, read_retry_after, sign
 from toolgate_bus.config.check import check
 from toolgate_bus.errors import ConfigError
 
 pytestmark = pytest.mark.pure
 
 HOOK = {"url": "https://hooks.example/x"}
+KEY = f"whsec_{base64.b64encode(bytes(32)).decode()}"
+ROOT = Path(__file__).parents[3]
+# apprise loads a module that Python 3.13 no longer has, if it is there.
+OLD_MODULE = pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")
 
 
 def config(**fields):
@@ -120,23 +127,15 @@ def test_what_looks_like_a_token_leaves_in_no_field_and_no_label(planted):
     labels = {"team": f"x {planted}", "other": planted}
     one = incident(planted, tool=planted, agent=f"a {planted} b", labels=labels)
     found = due(settings, [one])
-    for kind in ("json", "slack"):
-        body = make_body(kind, found[0], "fleet", None).decode()
-        assert planted not in body
-        assert "hunter2" not in body
-        assert "[redacted]" in body
+    body = make_body(found[0], "fleet", None).decode()
+    assert planted not in body
+    assert "hunter2" not in body
+    assert "[redacted]" in body
 
 
 def test_labels_leave_only_by_name():
     one = incident(labels={"team": "pay", "user": "eve"})
     assert cleanse(one, config(labels=["team", "none"]), str).labels == {"team": "pay"}
-
-
-def test_slack_takes_no_name_for_a_mention_or_a_link():
-    (one, _) = due(config(), [incident(tool="<!channel>", agent="<http://evil|x>")])
-    text = json.loads(make_body("slack", one, "fleet", None))["text"]
-    assert "<" not in text
-    assert "&lt;!channel&gt;" in text
 
 
 def test_a_signature_is_that_of_standard_webhooks():
@@ -180,7 +179,9 @@ def test_retry_after_is_read_in_both_forms_and_bounded(said, seconds):
         ({"receivers": {}}, "receivers"),
         ({"receivers": {"a": {}}}, "one of url, url_file, url_env"),
         ({"receivers": {"a": {"url": "ftp://x"}}}, "must be an address"),
-        ({"receivers": {"a": {**HOOK, "kind": "slack", "key_env": "K"}}}, "key signs for kind: json"),
+        ({"receivers": {"a": {**HOOK, "kind": "apprise", "key_env": "K"}}}, "are for `kind: json`"),
+        ({"receivers": {"a": {**HOOK, "kind": "slack"}}}, "write `kind: apprise`"),
+        ({"receivers": {"a": {"url": "slack://x"}}}, "need `kind: apprise`"),
         ({"receivers": {"a": HOOK}, "routes": [{"receivers": ["b"]}]}, "no receiver is called b"),
         ({"receivers": {"a": HOOK}, "causes": {"held": {"repeat": 5}}}, "did you mean repeat_s"),
         ({"receivers": {"a": HOOK}, "redact": ["("]}, "redact.0"),
@@ -197,7 +198,7 @@ def test_a_key_or_address_that_is_wrong_is_refused_and_not_shown(tmp_path, monke
     file.write_text(f"receivers: {{a: {{url_file: {secret}, key_env: HOOK_KEY}}}}")
     for url, key, words in (
         (None, "whsec_x", r"secret cannot be read"),
-        ("planted", "whsec_x", r"holds must be an address"),
+        ("planted", KEY, r"receivers.a: url must be an address"),
         ("https://x.example", "planted", "its key must be whsec_ and 24 to 64 bytes"),
         ("https://x.example", "", "HOOK_KEY is not set"),
     ):
@@ -205,7 +206,7 @@ def test_a_key_or_address_that_is_wrong_is_refused_and_not_shown(tmp_path, monke
             secret.write_text(url)
         monkeypatch.setenv("HOOK_KEY", key)
         with pytest.raises(ConfigError, match=words) as refused:
-            find_targets(read_config(file))
+            open_receivers(read_config(file), "fleet")
         assert "planted" not in str(refused.value)
 
 
@@ -225,16 +226,16 @@ LINKS = (
         "slack://x",
         "<https://evil.example|pay>",
     ),
+    *("<!channel>", "<@U123>", "<b>x</b>"),
     *("[pay](https://evil.example)", "évil.example", "evil.example.", "a.b.c.run", "xn--evl-ema.example"),
 )
-UNFOLDED = re.compile(r"://|@\w|\w[.。]\w*[^\W\d_]")
+UNFOLDED = re.compile(r"://|[<>]|@\w|\w[.。]\w*[^\W\d_]")
 
 
-@pytest.mark.parametrize("kind", ["slack", "json"])
 @pytest.mark.parametrize("name", LINKS)
-def test_no_name_that_an_agent_chose_becomes_a_link_or_calls_anybody(kind, name):
+def test_no_name_that_an_agent_chose_becomes_a_link_or_calls_anybody(name):
     one = Notification("msg_1", "ops", (incident(tool=name, agent=name, scheduler=name),), 0, 100.0)
-    text = json.loads(make_body(kind, one, "fleet", "https://console.example"))["text"]
+    text = json.loads(make_body(one, "fleet", "https://console.example"))["text"]
     line, own = text.rsplit("\n", 1)
     assert own == "https://console.example#approvals"
     assert UNFOLDED.search(line) is None, line
@@ -242,5 +243,48 @@ def test_no_name_that_an_agent_chose_becomes_a_link_or_calls_anybody(kind, name)
 
 def test_what_is_no_link_stays_as_it_is():
     one = Notification("msg_1", "ops", (incident(tool="mail_send", agent="v1.2 (0.50), ok."),), 0, 100.0)
-    text = json.loads(make_body("json", one, "fleet", None))["text"]
+    text = json.loads(make_body(one, "fleet", None))["text"]
     assert text.startswith("Toolgate fleet: mail_send of v1.2 (0.50), ok. (approval) waits for a person")
+
+
+@pytest.mark.parametrize("cause", ALERTS)
+@pytest.mark.parametrize("where", ["routes", "causes"])
+def test_a_cause_that_is_an_alert_now_is_refused_with_the_name_of_the_alert(cause, where):
+    named = {"routes": [{"receivers": ["ops"], "causes": ["held", cause]}], "causes": {cause: {"after_s": 5}}}
+    with pytest.raises(ConfigError) as refused:
+        check(NotifyConfig, {"receivers": {"ops": HOOK}, where: named[where]}, "notify.yaml")
+    assert "Alertmanager does, by" in str(refused.value)
+    for alert in ALERTS[cause].split(" and "):
+        assert alert in str(refused.value)
+
+
+def test_the_alerts_that_took_the_place_of_causes_are_shipped():
+    rules = (ROOT / "deploy" / "prometheus" / "rules" / "toolgate-alerts.yml").read_text()
+    for alert in " and ".join(ALERTS.values()).split(" and "):
+        assert f"- alert: {alert}\n" in rules
+
+
+def test_what_an_earlier_version_kept_of_such_causes_is_dropped_and_the_rest_read():
+    memory = NotifyMemory(waiting={"ops:gone:open": [1.0, 0], "ops:held:open": [2.0, 0]})
+    assert NotifyMemory.from_bytes(memory.to_bytes()).waiting == {"ops:held:open": [2.0, 0]}
+
+
+@OLD_MODULE
+@pytest.mark.parametrize("address", ["planted://x", "planted", "slack://planted", ""])
+def test_an_address_that_apprise_does_not_know_is_refused_and_not_shown(
+    tmp_path, monkeypatch, caplog, address
+):
+    file = tmp_path / "notify.yaml"
+    file.write_text("receivers: {a: {kind: apprise, url_env: HOOK}}")
+    monkeypatch.setenv("HOOK", address)
+    with pytest.raises(ConfigError, match=r"apprise knows|HOOK is not set") as refused:
+        open_receivers(read_config(file), "fleet")
+    assert "planted" not in str(refused.value) + caplog.text
+
+
+@OLD_MODULE
+def test_an_address_cannot_have_apprise_try_again_and_a_text_that_is_too_long_is_cut():
+    (service,) = make_sender("json://127.0.0.1:9/?retry=3&wait=5")
+    assert (service.retry, service.wait, service.overflow_mode) == (0, 0.0, "truncate")
+    (service,) = make_sender("json://127.0.0.1:9/?overflow=split")
+    assert service.overflow_mode == "split"

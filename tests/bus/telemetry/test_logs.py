@@ -12,8 +12,9 @@ import pytest
 import structlog
 from opentelemetry.sdk.trace import TracerProvider
 from structlog.contextvars import get_contextvars
+from toolgate_bus.telemetry import log_line, tracing
 from toolgate_bus.telemetry import logging as logs
-from toolgate_bus.telemetry import tracing
+from toolgate_bus.telemetry.loggers import get_logger
 
 pytestmark = pytest.mark.pure
 
@@ -26,7 +27,7 @@ SECRET = "hunter2-canary"
 @pytest.fixture(autouse=True)
 def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Logging is one for the whole process, and so is what is hidden."""
-    monkeypatch.setattr(logs, "_hiding", WeakSet())
+    monkeypatch.setattr(log_line, "_hiding", WeakSet())
     root = logging.getLogger()
     handlers, level = root.handlers, root.level
     talkative = {name: logging.getLogger(name).level for name in ("openai", "httpcore")}
@@ -247,3 +248,21 @@ def test_a_wrong_level_changes_nothing(said):
 def test_the_context_of_a_line_is_one_that_structlog_knows():
     with logs.about(session="s", decision=ID, trace=PARENT):
         assert get_contextvars() == {"session": "s", "decision": ID, "trace_id": TRACE}
+
+
+def test_a_line_of_ours_is_the_same_by_either_way(said):
+    def say() -> None:
+        try:
+            fails("a word")
+        except KeyError:
+            get_logger("ours").exception("it raised: 100 %", tool="t", text="y" * 10_000, many=[1] * 100)
+
+    with logs.about(decision=ID, session="s-1", trace=PARENT):
+        said.theirs.info("here, and by structlog from now on")
+        say()
+        structlog.reset_defaults()  # as before anybody has loaded it
+        say()
+    _, *lines = said.lines
+    by_structlog, by_logging = [{**line, "timestamp": ""} for line in lines]
+    assert list(by_logging.items()) == list(by_structlog.items())
+    assert "in fails" in by_logging["exception"]

@@ -1,9 +1,11 @@
 """Lines of the library where the program has not configured structlog: by `logging`, in words."""
 
 import logging as standard
+from weakref import WeakSet
 
 import pytest
 import structlog
+from toolgate_bus.telemetry import log_line
 from toolgate_bus.telemetry import logging as logs
 from toolgate_bus.telemetry.loggers import get_logger
 
@@ -11,8 +13,9 @@ pytestmark = pytest.mark.pure
 
 
 @pytest.fixture(autouse=True)
-def unconfigured():
-    """As in a program that uses no structlog."""
+def unconfigured(monkeypatch):
+    """As in a program that uses no structlog, and has no secrets yet."""
+    monkeypatch.setattr(log_line, "_hiding", WeakSet())
     structlog.reset_defaults()
 
 
@@ -56,6 +59,17 @@ def test_secrets_are_hidden_and_exceptions_do_not_speak_then(caplog):
     assert not hidden.exc_info
     assert "hunter2" not in hidden.getMessage()
     assert "ValueError at" in hidden.getMessage()
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_an_exception_that_is_handed_over_is_told_as_one_that_is_handled(caplog, hidden):
+    secrets = Secrets() if hidden else None
+    if secrets:
+        logs.hide_in_logs(secrets)
+    get_logger("toolgate.test").error("it raised", exc_info=ValueError("hunter2"))
+    (record,) = caplog.records
+    assert bool(record.exc_info) is not hidden
+    assert record.getMessage() == ("it raised (error='ValueError')" if hidden else "it raised")
 
 
 def test_a_line_that_nobody_wants_is_not_made(caplog):

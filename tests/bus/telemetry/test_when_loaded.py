@@ -6,27 +6,6 @@ import pytest
 
 pytestmark = pytest.mark.acceptance
 
-TOLD = """
-import sys
-from toolgate_bus.telemetry.loggers import when_loaded
-
-there = []
-when_loaded("colorsys", lambda: there.append("colorsys" in sys.modules))
-when_loaded("colorsys", lambda: there.append("two watch it"))
-when_loaded("sys", lambda: there.append("at once"))
-when_loaded("no_such_module_anywhere", lambda: there.append("never"))
-import importlib.util
-importlib.util.find_spec("colorsys")  # to look for it is not to load it
-print(there)
-import colorsys
-colorsys.rgb_to_hsv(0, 0, 0)
-import importlib
-importlib.reload(colorsys)
-try:
-    import no_such_module_anywhere
-except ModuleNotFoundError:
-    print(there)
-"""
 LOGS = """
 import logging, sys
 from toolgate_bus.telemetry.logging import about, configure_logging
@@ -44,17 +23,53 @@ with about(decision="d-2"):
     theirs.info("two")
 theirs.debug("not shown")
 """
+AUTHORS = """
+import sys
+from toolgate_bus.telemetry.logging import configure_logging
+from toolgate_schedulers.worker.loading import load
+
+configure_logging("INFO", "json")
+load("author:rule")
+print("structlog" in sys.modules)
+"""
+AUTHOR = """
+import structlog
+from toolgate_schedulers import Continue, scheduler
+
+structlog.get_logger("author").info("loaded", by="structlog")
+
+@scheduler(name="rule")
+async def rule(call):
+    return Continue()
+"""
+LASTS = """
+import asyncio, sys
+from toolgate_bus.commands import options
+from toolgate_bus.telemetry.logging import configure_logging
+
+async def main():
+    while "structlog" not in sys.modules:
+        await asyncio.sleep(0.01)
+
+options.SETTLED_S = 0.01
+configure_logging("INFO", "json")
+options.run_async(main)
+print("structlog" in sys.modules)
+"""
 METRICS = """
 import sys
+{before}
 from toolgate_bus.telemetry import metrics
 
 metrics.count(metrics.DECISIONS, "deny", "late", "")
 metrics.record_connection("scheduler", True)
+metrics.join_registry()
 print("prometheus_client" in sys.modules)
 import prometheus_client
+{after}
 page = prometheus_client.generate_latest().decode()
-counted = 'toolgate_decisions_total{agent="",outcome="deny",tool="late"} 1.0'
-print(counted in page, 'side="scheduler"} 1.0' in page)
+counted = 'toolgate_decisions_total{{agent="",outcome="deny",tool="late"}} 1.0'
+print(counted in page, 'side="scheduler"}} 1.0' in page)
 print(counted in metrics.exposition("")[1].decode())
 """
 REDIS = """
@@ -76,16 +91,12 @@ print(get_observability_instance().is_enabled())
 def told(process):
     """`told(code)`: what a program prints, and what it logs."""
 
-    def run(code: str) -> tuple[list[str], list[str]]:
-        ended = process("python", "-c", code)
+    def run(code: str, **popen: object) -> tuple[list[str], list[str]]:
+        ended = process("python", "-c", code, **popen)
         assert ended.wait() == 0, ended.stderr
         return ended.stdout.splitlines(), ended.stderr.splitlines()
 
     return run
-
-
-def test_a_function_is_called_once_and_when_the_module_is_there(told):
-    assert told(TOLD)[0] == ["['at once']", "['at once', True, 'two watch it']"]
 
 
 @pytest.mark.parametrize("first", ["", "logging.getLogger('plain').info('zero')", "import structlog"])
@@ -98,8 +109,24 @@ def test_whoever_says_the_first_line_it_looks_as_all_others_do(told, first):
     assert len(lines) == 2 + ("zero" in first)
 
 
-def test_what_was_counted_stands_in_a_registry_that_is_loaded_later(told):
-    assert told(METRICS)[0] == ["False", "True True", "True"]
+def test_what_an_author_logs_by_structlog_looks_so_from_the_first_line_on(told, tmp_path):
+    (tmp_path / "author.py").write_text(AUTHOR)
+    said, (line,) = told(AUTHORS, cwd=tmp_path)
+    told_of = json.loads(line)
+    assert said == ["True"]
+    assert (told_of["event"], told_of["by"], told_of["logger"]) == ("loaded", "structlog", "author")
+
+
+def test_a_command_that_lasts_has_loaded_what_formats_its_first_line(told):
+    assert told(LASTS) == (["True"], [])
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("import prometheus_client", ""), ("", "metrics.join_registry()")]
+)
+def test_what_was_counted_stands_in_the_registry_before_the_next_heartbeat_is_over(told, before, after):
+    said = told(METRICS.format(before=before, after=after))[0]
+    assert said == [str(bool(before)), "True True", "True"]
 
 
 @pytest.mark.parametrize(("before", "there"), [("", "False"), ("import opentelemetry.sdk.metrics", "True")])

@@ -6,19 +6,15 @@ import contextlib
 import pytest
 from toolgate_bus.errors import ToolgateError
 from toolgate_bus.transport.redis.client.connection import RedisCommands
-from toolgate_bus.transport.redis.client.local_commands import (
-    MAX_BYTES,
-    MAX_ITEMS,
-    LocalCommands,
-    open_commands,
-)
+from toolgate_bus.transport.redis.client.link import MAX_BYTES
+from toolgate_bus.transport.redis.client.local_commands import LocalCommands, open_commands
 from toolgate_bus.transport.redis.client.local_commands import socket_of as read_socket
 
 NOT_PLAIN = {
     "an error": b"-ERR I am not the one\r\n",
     "no reply at all": b"HTTP/1.1 400 Bad Request\r\n\r\n",
     "too many bytes": b"$%d\r\n" % (MAX_BYTES + 1),
-    "too many items": b"*%d\r\n" % (MAX_ITEMS + 1),
+    "fewer items than it says": b"*1000001\r\n:1\r\n",
     "too deep": b"*1\r\n" * 1000,
     "a line without end": b"+" * 100_000,
     "half a reply": b"$10\r\nhalf",
@@ -36,13 +32,21 @@ async def both(server_url):
 
 @pytest.fixture
 async def stranger(short_directory):
-    """`stranger(bytes)`: the URL of a socket on which somebody greets as a server does, then says that."""
+    """`stranger(bytes)`: the URL of a socket on which somebody greets as a server does, and answers that."""
     path = f"{short_directory}/s.sock"
     said = []
 
+    async def read_line(reader):
+        return (await reader.readuntil(b"\r\n"))[:-2]
+
     async def talk(reader, writer):
-        await reader.read(1)
-        writer.write(b"+OK\r\n+OK\r\n" + said[0])
+        command = []
+        while command != [b"PING"]:
+            if command:
+                writer.write(b"+OK\r\n")
+            words = int((await read_line(reader))[1:])
+            command = [(await read_line(reader), await read_line(reader))[1] for _ in range(words)]
+        writer.write(said[0])
         with contextlib.suppress(OSError):
             await writer.drain()
         writer.close()

@@ -1,7 +1,7 @@
 """Each file that an orchestrator is given goes through one reader: nothing in it is taken by chance."""
 
 import pytest
-from toolgate_bus.commands.notify.targets import read_config as read_notify
+from toolgate_bus.commands.notify.receivers import read_config as read_notify
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.server.settings import read_keys
 from toolgate_orchestrator import Guard

@@ -57,7 +57,7 @@ def test_who_is_alive_is_told_without_the_servers_client_models_metrics_or_a_log
     where = ("--redis", server_url, "--namespace", namespace)
     there = loads(COMMAND, "scheduler", "list", *where)
     assert "msgpack" in there
-    assert there.isdisjoint({*WATCHED, *ASIDE, "anyio", "hiredis", "pydantic"})
+    assert there.isdisjoint({*WATCHED, *ASIDE, "anyio", "pydantic"})
 
 
 def test_on_a_server_of_another_kind_the_client_comes_without_metrics(loads, own_server, namespace):

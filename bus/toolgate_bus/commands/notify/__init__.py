@@ -1,7 +1,6 @@
-"""`toolgate notify`: post what people should know of a fleet to webhooks, each thing once.
+"""`toolgate notify`: post what people should know of a fleet to webhooks and services, at least once.
 
-`incident` is one thing that happened, `judges` find incidents in what `sources` read; `grouping` makes
-notifications of incidents, `message` their bytes, `sender` and `webhook` post them. `memory` is all that must
-outlast the process, and `outbox` keeps it on the server of the bus, under a lease; `service` is the loop,
-`cli` the command.
+`judges` find incidents in what `fleet_sources` read; `notification` gathers them, and has the words. `outbox`
+keeps on the server of the bus all that must outlast the process, under a lease. `receivers` has what a
+`webhook` and an `apprise_service` have in common; `service` is the loop, `cli` the command.
 """

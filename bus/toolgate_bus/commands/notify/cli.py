@@ -12,7 +12,7 @@ import typer
 
 from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.notify.config import NotifyConfig
-from toolgate_bus.commands.notify.targets import WebhookTarget, find_targets, read_config
+from toolgate_bus.commands.notify.receivers import ReceiverClient, read_address, read_config, read_key
 from toolgate_bus.commands.options import (
     JsonOption,
     MetricsAddressOption,
@@ -27,10 +27,12 @@ from toolgate_bus.commands.options import (
 from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ConfigError, ToolgateError
 from toolgate_bus.server.settings import BusSettings
-from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry import definitions, metrics
+from toolgate_bus.telemetry.metrics import Collector, Gauges
 
 if TYPE_CHECKING:
-    from toolgate_bus.commands.notify.webhook import Webhook
+    from toolgate_bus.commands.notify.service import NotifyService
+    from toolgate_bus.telemetry.http import Page
 
 NAME = "notify"
 WIDTH = 24
@@ -38,17 +40,17 @@ WIDTH = 24
 
 def notify(
     config: Annotated[
-        Path, typer.Option("--config", metavar="FILE", help="Receivers, routes, causes (YAML).")
+        Path, typer.Option("--config", metavar="FILE", help="YAML file of receivers, routes and causes.")
     ],
     check: Annotated[
-        bool, typer.Option("--check", help="Only read the config, addresses and keys; contact nobody.")
+        bool, typer.Option("--check", help="Check the config, addresses and keys, and contact nobody.")
     ] = False,
     test: Annotated[
-        bool, typer.Option("--test", help="Only post a sample to every receiver, and say who took it.")
+        bool, typer.Option("--test", help="Send a sample to each receiver, and show which ones took it.")
     ] = False,
     name: Annotated[
         str,
-        typer.Option(metavar="NAME", help="Of several with one name one works; others have their own state."),
+        typer.Option(metavar="NAME", help="Processes of one name share their state; one of them works."),
     ] = NAME,
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
@@ -56,36 +58,56 @@ def notify(
     metrics_address: MetricsAddressOption = "127.0.0.1",
     json_: JsonOption = False,
 ) -> None:
-    """Tell people by webhooks what a fleet needs them for, each thing once.
+    """Notify people of what needs them, by chat, mail or webhook.
 
-    A call waits for a person, a budget is nearly spent, a required scheduler is
-    gone, calls go on without a scheduler, a rollout was undone, replicas differ.
+    It reports three things: a call waits for a person, a budget is nearly spent, and
+    rules were changed or a rollout was undone. Alerts of Prometheus report the rest.
 
     \b
-      toolgate notify --config notify.yaml --check   is the file right?
-      toolgate notify --config notify.yaml --test    does everybody get it?
+      toolgate notify --config notify.yaml --check   check the file
+      toolgate notify --config notify.yaml --test    send a sample to each receiver
       toolgate notify --config notify.yaml --redis redis://bus:6379
 
-    Incidents, and notifications that are not posted yet, are kept on the server of
-    the bus: a notify that is restarted, or another that takes over, goes on exactly
-    there. A notification keeps its id at every try. So a receiver recognizes one
-    that is posted twice, by a process killed between the POST and its note.
+    Incidents, and notifications that are not sent yet, are kept on the server of the
+    bus. A process that is restarted, or another that takes over, goes on exactly
+    there. A notification keeps its id at every try, so a webhook recognizes one that
+    comes twice.
 
-    With --metrics-port, GET /healthz says 200 while it works, else 503.
+    With --metrics-port, GET /healthz returns 200 while it works, else 503.
 
     Exit codes: 0 ended in good order, 1 a receiver took no sample, 2 the config or
     an option is wrong.
     """
     settings = read_config(config)
-    targets = find_targets(settings)
+    receivers = open_receivers(settings, namespace)
     if check:
-        _show_check(settings, targets, json_)
+        _show_check(settings, json_)
     elif test:
-        run_async(lambda: _send_samples(settings, targets, namespace, json_))
+        run_async(lambda: _send_samples(receivers, json_))
     else:
         _check_name(name)
         with start_bus(redis, namespace, None) as bus:
-            run_async(lambda: _serve(settings, targets, bus, name, metrics_port, metrics_address, json_))
+            run_async(lambda: _serve(settings, receivers, bus, name, metrics_port, metrics_address, json_))
+
+
+def open_receivers(config: NotifyConfig, namespace: str) -> dict[str, ReceiverClient]:
+    """Return what posts to each receiver, by its name. Raise ConfigError, which shows no secret."""
+    return {name: _open(name, config, namespace) for name in config.receivers}
+
+
+def _open(name: str, config: NotifyConfig, namespace: str) -> ReceiverClient:
+    one = config.receivers[name]
+    url, key = read_address(name, one), read_key(name, one)
+    try:
+        if one.kind == "apprise":  # both libraries take a while to load, and may be missing
+            from toolgate_bus.commands.notify.apprise_service import AppriseService
+
+            return AppriseService(url, one.timeout_s, namespace, config.console_url)
+        from toolgate_bus.commands.notify.webhook import Webhook
+
+        return Webhook(one, url, key, namespace, config.console_url)
+    except ValueError as error:
+        raise ConfigError(f"receivers.{name}: url {error}") from None
 
 
 def _check_name(name: str) -> None:
@@ -93,9 +115,9 @@ def _check_name(name: str) -> None:
         raise ConfigError("--name: 1 to 64 letters, digits, _ . or -")
 
 
-def _show_check(config: NotifyConfig, targets: dict[str, WebhookTarget], as_json: bool) -> None:
+def _show_check(config: NotifyConfig, as_json: bool) -> None:
     for name, one in config.receivers.items():
-        signs = targets[name].key is not None
+        signs = bool(one.key_file or one.key_env)
         if as_json:
             print_json({"event": "receiver", "name": name, "kind": one.kind, "signed": signs})
         else:
@@ -106,23 +128,16 @@ def _show_check(config: NotifyConfig, targets: dict[str, WebhookTarget], as_json
         console.print(f"The config is right: {len(config.receivers)} receivers, {len(config.routes)} routes.")
 
 
-async def _send_samples(
-    config: NotifyConfig, targets: dict[str, WebhookTarget], namespace: str, as_json: bool
-) -> None:
-    from toolgate_bus.commands.notify.message import make_body, make_sample
+async def _send_samples(receivers: dict[str, ReceiverClient], as_json: bool) -> None:
+    from toolgate_bus.commands.notify.notification import make_sample
 
     failed = False
-    for name, webhook in _webhooks(config, targets).items():
-        sample = make_sample(name, time.time(), secrets.token_hex(8))
+    for name, receiver in receivers.items():
         why = ""
         try:
-            await webhook.post(
-                sample.id, make_body(config.receivers[name].kind, sample, namespace, config.console_url)
-            )
+            await receiver.post(make_sample(name, time.time(), secrets.token_hex(8)))
         except ToolgateError as error:
             failed, why = True, str(error)
-        finally:
-            await webhook.aclose()
         if as_json:
             print_json({"event": "sample", "receiver": name, "taken": not why, "why": why})
         else:
@@ -133,48 +148,37 @@ async def _send_samples(
         raise typer.Exit(1)
 
 
-def _webhooks(config: NotifyConfig, targets: dict[str, WebhookTarget]) -> "dict[str, Webhook]":
-    from toolgate_bus.commands.notify.webhook import Webhook  # its library takes a while, and may be missing
-
-    return {name: Webhook(one, targets[name]) for name, one in config.receivers.items()}
-
-
 async def _serve(
     config: NotifyConfig,
-    targets: dict[str, WebhookTarget],
+    receivers: dict[str, ReceiverClient],
     settings: BusSettings,
     name: str,
     port: int | None,
     address: str,
     as_json: bool,
 ) -> None:
+    from toolgate_bus.commands.notify.fleet_sources import FleetSources
     from toolgate_bus.commands.notify.outbox import NotifyOutbox
-    from toolgate_bus.commands.notify.page import make_page
-    from toolgate_bus.commands.notify.sender import Sender
     from toolgate_bus.commands.notify.service import NotifyService, lease_seconds
-    from toolgate_bus.commands.notify.sources import FleetSources
-    from toolgate_bus.facts.reader import FactsReader
     from toolgate_bus.telemetry.http import serve_page
     from toolgate_bus.transport.redis.client.connection import RedisCommands
 
     if settings.redis is None:
         raise ConfigError("redis: no server is named")
-    webhooks, space = _webhooks(config, targets), settings.namespace
+    space = settings.namespace
     metrics.use_namespace(space)
     me = f"{socket.gethostname()[:32]}-{os.getpid()}-{secrets.token_hex(3)}"
-    reading = RedisCommands(settings.redis, "toolgate-notify-facts", connections=1)
     commands = RedisCommands(settings.redis, "toolgate-notify")
-    facts = FactsReader(reading, space)
     outbox = NotifyOutbox(commands, space, name, me, lease_seconds(config))
-    service = NotifyService(config, facts, FleetSources(commands, space), outbox, space)
-    serving = None if port is None else serve_page(port, address, make_page(service), service.health)
+    service = NotifyService(config, FleetSources(commands, space), outbox, space)
+    serving = None if port is None else serve_page(port, address, _make_page(service), service.health)
     refused: ToolgateError | None = None
     try:
         _tell_ready(config, settings, serving.url if serving else None, as_json)
-        async with facts.stay_on_roster(), anyio.create_task_group() as tasks:
+        async with anyio.create_task_group() as tasks:
             tasks.start_soon(service.renew)
-            for one, webhook in webhooks.items():
-                tasks.start_soon(Sender(one, webhook, service, config, space).run)
+            for one, receiver in receivers.items():
+                tasks.start_soon(service.post_to, one, receiver)
             try:
                 await service.run()
             except ToolgateError as error:
@@ -184,16 +188,25 @@ async def _serve(
         pass  # a cancellation is the order to finish
     finally:
         with anyio.CancelScope(shield=True):
-            await service.leave()  # the senders have ended, with what they had begun
+            await service.leave()  # what was being posted is over
             if serving is not None:
                 serving.close()
-            await facts.leave()
-            for webhook in webhooks.values():
-                await webhook.aclose()
-            await reading.aclose()
             await commands.aclose()
     if refused is not None:
         raise refused
+
+
+def _make_page(service: "NotifyService") -> "Page":
+    """Return a function that gives the page of metrics."""
+    from toolgate_bus.commands.notify.service import POSTS
+
+    def give(accept: str) -> tuple[str, bytes]:
+        own = Gauges(definitions.NOTIFICATIONS_QUEUED, dict(service.queued))
+        leads = Gauges(definitions.NOTIFY_LEADS, {(): float(service.leads)})
+        shown: list[Collector] = [POSTS, own, leads, metrics.BAD_MESSAGES, metrics.RECONNECTS]
+        return metrics.exposition(accept, [*shown, *metrics.ABOUT_PROCESS])
+
+    return give
 
 
 def _tell_ready(config: NotifyConfig, settings: BusSettings, url: str | None, as_json: bool) -> None:

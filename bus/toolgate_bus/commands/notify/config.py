@@ -1,25 +1,46 @@
-"""Config file of `toolgate notify`: receivers, routes, causes. Pure; `targets` reads the files it names."""
+"""Config file of `toolgate notify`: receivers, routes, causes. Pure; `receivers` reads the files it names."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from toolgate_bus.commands.notify.incident import Cause, Severity
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.ruling.conditions.patterns import Unknown, compile_pattern
 
+Cause = Literal["held", "budget", "change"]
+Severity = Literal["info", "warning", "critical"]
+ChangeEvent = Literal[
+    "config:pushed", "config:undone", "rollout:started", "rollout:advanced", "rollout:done", "rollout:undone"
+]
+ALERTS: Final = {
+    "gone": "ToolgateSchedulerGone and ToolgateRequiredSchedulerSilent",
+    "failing_open": "ToolgateFailingOpen",
+    "revisions": "ToolgateSchedulerRevisionsDiffer",
+}
+"""Alerts that took the place of causes, by the cause."""
 Seconds = Annotated[float, Field(gt=0, le=604_800, allow_inf_nan=False)]
 Name = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="a name of 1 to 64 of A-Z a-z 0-9 _ . -")
 ]
 Text = Annotated[str, Field(min_length=1, max_length=2048)]
 Threshold = Annotated[int, Field(ge=1, le=100)]
-ChangeEvent = Literal[
-    "config:pushed", "config:undone", "rollout:started", "rollout:advanced", "rollout:done", "rollout:undone"
-]
+
+
+def _check_cause(cause: Any) -> Any:
+    if isinstance(cause, str) and cause in ALERTS:
+        raise ValueError(
+            f"notify no longer reports `{cause}`; Alertmanager does, by {ALERTS[cause]} of "
+            "deploy/prometheus/rules/toolgate-alerts.yml"
+        )
+    return cause
+
+
+def _check_kind(kind: Any) -> Any:
+    if kind == "slack":
+        raise ValueError("write `kind: apprise`; an address https://hooks.slack.com/… may stay as it is")
+    return kind
 
 
 def _check_pattern(written: str) -> str:
@@ -42,16 +63,26 @@ def check_url(url: str) -> str:
     return url
 
 
+def check_webhook_url(url: str) -> None:
+    """Raise ValueError, which does not show the address, if a webhook cannot be there."""
+    try:
+        check_url(url)
+    except ValueError as error:
+        raise ValueError(f"{error}; slack://, mailto:// and other services need `kind: apprise`") from None
+
+
 Url = Annotated[Text, AfterValidator(check_url)]
 
 
 class Receiver(StrictModel):
-    """Webhook. Give one of `url`, `url_file`, `url_env`, and at most one of `key_file`, `key_env`."""
+    """Webhook or service. Give one of `url`, `url_file`, `url_env`, and at most one of the keys."""
 
-    kind: Literal["json", "slack"] = "json"
-    """`json` posts the whole notification, signed if there is a key; `slack` posts `{"text": …}`."""
-    url: Url | None = None
-    """Address, `http` or `https`. If it is a secret, give `url_file` or `url_env` instead."""
+    kind: Annotated[Literal["json", "apprise"], BeforeValidator(_check_kind)] = "json"
+    """`json` posts the whole notification to your webhook, signed if there is a key. `apprise` sends its text
+    to any service that apprise knows."""
+    url: Text | None = None
+    """Address: `https://…` for `json`; `slack://…`, `mailto://…` and so on for `apprise`. If it is a secret,
+    give `url_file` or `url_env` instead."""
     url_file: Path | None = None
     """File that holds the address."""
     url_env: Text | None = None
@@ -63,7 +94,7 @@ class Receiver(StrictModel):
     ca_file: Path | None = None
     """File of certificates to trust instead of the system's."""
     timeout_s: Annotated[float, Field(gt=0, le=60, allow_inf_nan=False)] = 5.0
-    """Maximum seconds for one POST, from connecting to the answer's head."""
+    """Maximum seconds to wait for an answer, from connecting on."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "Receiver":
@@ -71,8 +102,10 @@ class Receiver(StrictModel):
             raise ValueError("one of url, url_file, url_env says where it is")
         if self.key_file is not None and self.key_env is not None:
             raise ValueError("key_file or key_env, not both")
-        if self.kind == "slack" and (self.key_file or self.key_env):
-            raise ValueError("a key signs for kind: json; who takes Slack's texts checks none")
+        if self.kind == "apprise" and (self.key_file or self.key_env or self.ca_file):
+            raise ValueError("key_file, key_env and ca_file are for `kind: json`")
+        if self.kind == "json" and self.url is not None:
+            check_webhook_url(self.url)
         return self
 
 
@@ -81,8 +114,10 @@ class NotifyRoute(StrictModel):
 
     receivers: Annotated[tuple[Name, ...], Field(min_length=1, max_length=64)]
     """Names of the receivers that are told."""
-    causes: Annotated[tuple[Cause, ...], Field(min_length=1)] | None = None
-    """Causes that match: `held`, `budget`, `gone`, `failing_open`, `change`, `revisions`."""
+    causes: (
+        Annotated[tuple[Annotated[Cause, BeforeValidator(_check_cause)], ...], Field(min_length=1)] | None
+    ) = None
+    """Causes that match: `held`, `budget`, `change`."""
     severities: Annotated[tuple[Severity, ...], Field(min_length=1)] | None = None
     """Severities that match: `info`, `warning`, `critical`."""
     labels: Annotated[dict[Text, Text], Field(max_length=16)] = Field(default_factory=dict)
@@ -107,34 +142,11 @@ class BudgetCause(StrictModel):
     """True to tell accounts of single sessions and trees, too, although these are meant to be spent."""
 
 
-class GoneCause(StrictModel):
-    """Settings for required schedulers that are not alive."""
-
-    after_s: Annotated[float, Field(ge=3, le=86_400, allow_inf_nan=False)] = 10.0
-    """Seconds that a scheduler must be away before it is told."""
-
-
-class FailingOpenCause(StrictModel):
-    """Settings for calls that go on without a scheduler's verdict."""
-
-    calls: Annotated[int, Field(ge=1, le=1000)] = 5
-    """Number of such calls within `within_s` seconds from which they are told."""
-    within_s: Annotated[float, Field(ge=1, le=3600, allow_inf_nan=False)] = 60.0
-    """Seconds in which the calls are counted. The incident is over if there was no such call for as long."""
-
-
 class ChangeCause(StrictModel):
     """Settings for changes of rules, and rollouts that undid themselves."""
 
     events: tuple[ChangeEvent, ...] = ("rollout:undone", "config:undone")
     """Events to tell. Others: `config:pushed`, `rollout:started`, `rollout:advanced`, `rollout:done`."""
-
-
-class RevisionsCause(StrictModel):
-    """Settings for replicas of one scheduler that rule by different configurations."""
-
-    after_s: Annotated[float, Field(ge=3, le=86_400, allow_inf_nan=False)] = 60.0
-    """Seconds that replicas must differ before it is told, since a restart one by one takes its time."""
 
 
 class CauseSettings(StrictModel):
@@ -144,14 +156,15 @@ class CauseSettings(StrictModel):
     """Calls that wait for a person: `warning`."""
     budget: BudgetCause = BudgetCause()
     """Budgets that passed a threshold: `warning`, at 100 % `critical`."""
-    gone: GoneCause = GoneCause()
-    """Required schedulers that are not alive: `critical`."""
-    failing_open: FailingOpenCause = FailingOpenCause()
-    """Calls that go on without a scheduler's verdict: `warning`."""
     change: ChangeCause = ChangeCause()
     """Changes of rules: `info`; an undone rollout: `critical`."""
-    revisions: RevisionsCause = RevisionsCause()
-    """Replicas of one scheduler that differ: `warning`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, value: Any) -> Any:
+        for cause in value if isinstance(value, dict) else ():
+            _check_cause(cause)
+        return value
 
 
 class RetrySettings(StrictModel):
@@ -192,8 +205,3 @@ class NotifyConfig(StrictModel):
                 if name not in self.receivers:
                     raise ValueError(f"routes.{number}: no receiver is called {name}")
         return self
-
-
-def label_values(labels: Mapping[str, str], allowed: tuple[str, ...]) -> dict[str, str]:
-    """Return the labels that may leave."""
-    return {name: labels[name] for name in allowed if name in labels}

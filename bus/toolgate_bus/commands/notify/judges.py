@@ -7,28 +7,17 @@ neither, so that each incident is told once.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from toolgate_bus.commands.notify.config import (
-    BudgetCause,
-    ChangeCause,
-    FailingOpenCause,
-    GoneCause,
-    HeldCause,
-    RevisionsCause,
-)
-from toolgate_bus.commands.notify.incident import FieldValue, Incident, Severity, Stage, to_field
+from toolgate_bus.commands.notify.config import BudgetCause, ChangeCause, HeldCause, Severity
+from toolgate_bus.commands.notify.notification import FieldValue, Incident, Stage, to_field
 from toolgate_bus.fleet.books import Book, BookAccount
 from toolgate_bus.ledger.money.ledger import Balance
 from toolgate_bus.ledger.money.limits import PER_TASK, BudgetDescription
 from toolgate_bus.protocol.money import format_amount
 from toolgate_bus.state.changes import ConfigChange
-from toolgate_bus.transport.redis.clock import entry_order
 
 MAX_HELD: Final = 5000
 """Maximum number of waiting calls that are remembered. Others are told when these are answered."""
 MAX_ACCOUNTS: Final = 50_000
-MAX_SCHEDULERS: Final = 1000
-UNREQUIRED_S: Final = 60.0
-"""Seconds after the last agent that required a scheduler until it is required no longer."""
 UNANSWERED: Final = "nobody answered in time"
 
 
@@ -41,17 +30,6 @@ class CallOnHold(NamedTuple):
     agent: str
     labels: Mapping[str, str]
     seconds_left: float
-
-
-class RosterState(NamedTuple):
-    """Part of the roster that matters here."""
-
-    alive: frozenset[str]
-    """Schedulers that are alive."""
-    required: frozenset[str]
-    """Schedulers that some agent waits for."""
-    revisions: Mapping[str, int]
-    """Number of different configurations that the replicas of each scheduler rule by."""
 
 
 def judge_held(
@@ -132,81 +110,6 @@ def _budget_incident(
     return Incident(key, "budget", "critical" if passed >= 100 else "warning", "open", now, fields, labels)
 
 
-def judge_gone(
-    known: dict[str, dict[str, Any]], roster: RosterState, now: float, cause: GoneCause
-) -> Iterator[Incident]:
-    """Give required schedulers that have not been alive for a while, and those that are back."""
-    for name in sorted(roster.required - roster.alive)[:MAX_SCHEDULERS]:
-        entry = known.setdefault(name, {"since": now, "told": False})
-        entry["required"] = now
-    for name in sorted(known):
-        entry, back = known[name], name in roster.alive
-        since, fields = entry["since"], _name(name)
-        if back or now - entry["required"] >= UNREQUIRED_S:
-            del known[name]
-            if entry["told"]:
-                fields["back"] = back
-                yield Incident(f"gone:{name}:{since}:end", "gone", "info", "closed", now, fields)
-        elif not entry["told"] and now - since >= cause.after_s:
-            entry["told"] = True
-            yield Incident(f"gone:{name}:{since}", "gone", "critical", "open", now, fields)
-
-
-def judge_revisions(
-    known: dict[str, dict[str, Any]], roster: RosterState, now: float, cause: RevisionsCause
-) -> Iterator[Incident]:
-    """Give schedulers whose replicas have ruled by different configurations for a while, or agree again."""
-    differing = [name for name, count in sorted(roster.revisions.items()) if count > 1][:MAX_SCHEDULERS]
-    for name in differing:
-        entry = known.setdefault(name, {"since": now, "told": False})
-        if not entry["told"] and now - entry["since"] >= cause.after_s:
-            entry["told"] = True
-            fields = _name(name) | {"count": roster.revisions[name]}
-            yield Incident(f"revisions:{name}:{entry['since']}", "revisions", "warning", "open", now, fields)
-    for name in sorted(known.keys() - set(differing)):
-        entry = known.pop(name)
-        if entry["told"]:
-            key, fields = f"revisions:{name}:{entry['since']}:end", _name(name)
-            yield Incident(key, "revisions", "info", "closed", now, fields)
-
-
-def judge_fact(
-    known: dict[str, dict[str, Any]], fact: Mapping[str, Any], cause: FailingOpenCause
-) -> Iterator[Incident]:
-    """Count a decision that went on without verdicts. Give the schedulers that now fail open.
-
-    The time of a decision is the server's.
-    """
-    failed = fact.get("failed_open")
-    if fact.get("event") != "decision" or not isinstance(failed, Mapping) or not failed:
-        return
-    entry_id = str(fact.get("entry", "0-0"))
-    at = entry_order(entry_id)[0] / 1000
-    for name in failed:
-        if not isinstance(name, str) or (name not in known and len(known) >= MAX_SCHEDULERS):
-            continue
-        entry = known.setdefault(name, {"times": [], "since": ""})
-        entry["times"] = [*entry["times"], at][-cause.calls :]
-        times = entry["times"]
-        if not entry["since"] and len(times) >= cause.calls and at - times[0] <= cause.within_s:
-            entry["since"] = f"{entry_id}:{fact.get('orchestrator')}:{fact.get('seq')}"
-            fields = _name(name) | {"calls": len(times), "within_s": cause.within_s}
-            key = f"failing_open:{name}:{entry['since']}"
-            yield Incident(key, "failing_open", "warning", "open", at, fields)
-
-
-def judge_quiet(known: dict[str, dict[str, Any]], now: float, cause: FailingOpenCause) -> Iterator[Incident]:
-    """Give schedulers that have not failed open for `within_s` seconds."""
-    for name in sorted(known):
-        entry = known[name]
-        if now - entry["times"][-1] < cause.within_s:
-            continue
-        del known[name]
-        if entry["since"]:
-            key, fields = f"failing_open:{name}:{entry['since']}:end", _name(name)
-            yield Incident(key, "failing_open", "info", "closed", now, fields)
-
-
 def judge_change(place: str, change: ConfigChange, now: float, cause: ChangeCause) -> Iterator[Incident]:
     """Give one entry of the record of changes, without people's own words (`why`)."""
     if change.event not in cause.events:
@@ -216,7 +119,3 @@ def judge_change(place: str, change: ConfigChange, now: float, cause: ChangeCaus
     fields: dict[str, FieldValue] = {name: to_field(words[name]) for name in names if words[name]}
     severity: Severity = "critical" if change.event == "rollout:undone" else "info"
     yield Incident(f"change:{place}", "change", severity, "open", now, fields)
-
-
-def _name(scheduler: str) -> dict[str, FieldValue]:
-    return {"scheduler": to_field(scheduler)}

@@ -1,15 +1,18 @@
 """State of `toolgate notify` on the server: its memory, notifications that are not posted yet, and the lease.
 
-Memory and outbox change in one step, and only for the process that has the lease. The outbox is a hash, so
-that a notification that was taken is removed by one small write. Several processes may run under one name:
-one works, and another takes over when its lease has run out.
+Memory and outbox change in one step, and only for the process that has the lease: each cause is either not
+seen yet, or seen and in the outbox. The outbox is a hash, so that a notification that was taken is removed by
+one small write. Several processes may run under one name: one works, and another takes over when its lease
+has run out.
 """
 
+import json
+import zlib
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
 
-from toolgate_bus.commands.notify.grouping import Notification
-from toolgate_bus.commands.notify.memory import NotifyMemory
+from toolgate_bus.commands.notify.notification import CAUSES, Notification
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Arg, Commands
@@ -18,7 +21,47 @@ from toolgate_bus.transport.redis.client.scripts import Script
 LEAD: Final = Script(__package__, "lead_notify.lua")
 KEEP: Final = Script(__package__, "keep_notify.lua")
 LEAVE: Final = Script(__package__, "leave_notify.lua")
+MAX_BYTES: Final = 32 * 1024 * 1024
+VERSION: Final = 1
+_PARTS: Final = ("held", "budgets", "waiting")
 _log = get_logger("toolgate.notify")
+
+
+@dataclass(slots=True)
+class NotifyMemory:
+    """State that a restart needs: what was read, told, and waits. Each judge has a part of its own."""
+
+    changes: str = ""
+    """Position up to which the record of changes was read."""
+    held: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Calls that wait, by id."""
+    budgets: dict[str, int] = field(default_factory=dict)
+    """Highest threshold that was told, by account and window."""
+    waiting: dict[str, list[Any]] = field(default_factory=dict)
+    """Incidents that will go out together, by receiver, cause and stage."""
+
+    def to_bytes(self) -> bytes:
+        """Return the memory as bytes for the server."""
+        value = {"version": VERSION, "changes": self.changes} | {name: getattr(self, name) for name in _PARTS}
+        return zlib.compress(json.dumps(value).encode(), level=1)
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> "NotifyMemory":
+        """Return a memory from what `to_bytes` gave. Raise ValueError for anything else."""
+        try:
+            value = json.loads(zlib.decompressobj().decompress(raw, MAX_BYTES))
+            if value["version"] != VERSION:
+                raise ValueError(f"version {value['version']} of what notify keeps is unknown")
+            memory = cls(changes=str(value["changes"]), **{name: dict(value[name]) for name in _PARTS})
+        except (zlib.error, KeyError, TypeError) as error:
+            raise ValueError(f"this is nothing that notify kept: {error!r}") from None
+        for place in [one for one in memory.waiting if _cause_of(one) not in CAUSES]:
+            del memory.waiting[place]  # an earlier version told causes that are alerts now
+        return memory
+
+
+def _cause_of(place: str) -> str:
+    return place.partition(":")[2].partition(":")[0]
 
 
 class KeptState(NamedTuple):

@@ -6,23 +6,23 @@ could not know of it. Notifications that were posted and could not be removed me
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, Literal
 
 import anyio
+import stamina
 
-from toolgate_bus.commands.notify.config import NotifyConfig
-from toolgate_bus.commands.notify.grouping import Notification, make_redactor, put, take_due
-from toolgate_bus.commands.notify.judgement import judge_all
-from toolgate_bus.commands.notify.memory import NotifyMemory
-from toolgate_bus.commands.notify.outbox import KeptState, NotifyOutbox
-from toolgate_bus.commands.notify.sources import FleetSources
+from toolgate_bus.commands.notify.config import CauseSettings, NotifyConfig
+from toolgate_bus.commands.notify.fleet_sources import FleetSources, FleetState
+from toolgate_bus.commands.notify.judges import judge_budgets, judge_change, judge_held
+from toolgate_bus.commands.notify.notification import Incident, Notification, make_redactor, put, take_due
+from toolgate_bus.commands.notify.outbox import KeptState, NotifyMemory, NotifyOutbox
+from toolgate_bus.commands.notify.receivers import ReceiverClient, ReceiverRefusal, ReceiverUnavailable
 from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
-from toolgate_bus.facts.entries import Fact
-from toolgate_bus.facts.reader import FactsReader
-from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry import definitions, metrics
 from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.telemetry.metrics import CounterSeries
 
 LOOK_EVERY_S: Final = 0.5
 RENEW_S: Final = 0.5
@@ -32,28 +32,32 @@ MARGIN_S: Final = 1.0
 STAND_BY_S: Final = 0.5
 STALE_S: Final = 15.0
 LEAVING_S: Final = 2.0
-MAX_FACTS: Final = 5000
-"""Number of facts from which they are judged at once, whatever the time."""
+PostOutcome = Literal["delivered", "failed", "refused", "expired"]
+POSTS: Final = CounterSeries(definitions.NOTIFICATIONS)
+stamina.instrumentation.set_on_retry_hooks([])  # this module logs and counts retries itself
 _log = get_logger("toolgate.notify")
 
 
 def lease_seconds(config: NotifyConfig) -> float:
-    """Return the seconds that a lease lasts. A POST that began while the lease was sure has ended before."""
+    """Return the seconds of a lease. A POST to a webhook that began while it was sure has ended before."""
     return SURE_S + max(one.timeout_s for one in config.receivers.values()) + MARGIN_S
 
 
-class NotifyService:
-    """Work of one process, and the `SendQueue` of its senders."""
+def judge_all(memory: NotifyMemory, state: FleetState, causes: CauseSettings) -> Iterator[Incident]:
+    """Give every incident that is new. The caller keeps the changes of the memory and these, or neither."""
+    yield from judge_held(memory.held, state.held, state.ends, state.now, causes.held)
+    if state.books is not None:
+        yield from judge_budgets(memory.budgets, state.books, state.now, causes.budget)
+    for place, change in state.changes:
+        memory.changes = place
+        yield from judge_change(place, change, state.now, causes.change)
 
-    def __init__(
-        self,
-        config: NotifyConfig,
-        facts: FactsReader,
-        sources: FleetSources,
-        outbox: NotifyOutbox,
-        space: str,
-    ) -> None:
-        self._config, self._facts, self._sources, self._outbox = config, facts, sources, outbox
+
+class NotifyService:
+    """Work of one process."""
+
+    def __init__(self, config: NotifyConfig, sources: FleetSources, outbox: NotifyOutbox, space: str) -> None:
+        self._config, self._sources, self._outbox = config, sources, outbox
         self._space, self._redact = space, make_redactor(config)
         self._memory: NotifyMemory | None = None
         self._before: KeptState | None = None
@@ -62,36 +66,12 @@ class NotifyService:
         self._struck: set[str] = set()
         """Ids of notifications that need no sending, and may still be in the outbox."""
         self._lock = asyncio.Lock()
-        """Lock for writes: the senders and the loop take turns."""
-        self._facts_read: list[Fact] = []
-        """Facts that are not judged yet."""
+        """Lock for writes: posts and the loop take turns."""
         self._text = b""
         """Memory as it was written last."""
         self._sure_at = self._looked_at = float("-inf")
         self._connected = True
         self._changed = asyncio.Event()
-
-    # ------------------------------------------------------------------ for senders
-
-    async def first(self, receiver: str) -> Notification:
-        """Wait for the oldest notification of a receiver, and return it."""
-        queue = self._queues[receiver]
-        while not queue:
-            await self._changed.wait()
-        return next(iter(queue.values()))
-
-    async def may_send(self, one: Notification) -> bool:
-        """Wait until this process surely leads. Return whether the notification is still to be sent."""
-        while self._memory is None or time.monotonic() - self._sure_at >= SURE_S:
-            await self._changed.wait()
-        return one.id in self._queues[one.receiver]
-
-    async def strike(self, one: Notification) -> None:
-        """Remove a notification from the outbox, or remember to."""
-        self._queues[one.receiver].pop(one.id, None)
-        self._struck.add(one.id)
-        with suppress(TransportError):  # the lease's next renewal takes it along
-            await self._keep(b"")
 
     # ------------------------------------------------------------------ for people
 
@@ -132,21 +112,16 @@ class NotifyService:
             await asyncio.sleep(STAND_BY_S)
 
     async def _step(self, memory: NotifyMemory) -> None:
-        """Read facts and, if it is time, everything else. Judge it and keep the result, or neither."""
-        self._facts_read += await self._facts.next()
-        if time.monotonic() - self._looked_at < LOOK_EVERY_S and len(self._facts_read) < MAX_FACTS:
-            return
+        """Read everything, judge it, and keep the result, or neither. Then wait until the next look."""
         state = await self._sources.read(memory)
         self._connected, self._looked_at = True, time.monotonic()
-        facts, self._facts_read = self._facts_read, []
-        positions, numbers = self._facts.positions, self._facts.numbers
         # No await from here on, until everything to write is known.
-        for one in judge_all(memory, facts, state, self._config.causes):
+        for one in judge_all(memory, state, self._config.causes):
             put(memory.waiting, one, self._config, self._redact, state.now)
-        memory.positions, memory.numbers = positions, numbers
         queued = {name: len(queue) for name, queue in self._queues.items()}
         made = list(take_due(memory.waiting, queued, self._config, self._space, state.now))
         await self._commit(memory, made)
+        await asyncio.sleep(LOOK_EVERY_S)
 
     async def _commit(self, memory: NotifyMemory, made: Sequence[Notification]) -> None:
         """Write everything down, however long that takes. Only then is anything posted."""
@@ -158,11 +133,66 @@ class NotifyService:
                     self._text = text
                     for one in made:
                         self._queues[one.receiver][one.id] = one
-                    self._tell_senders()
+                    self._wake_posts()
                 return
             except TransportError as error:
                 self._on_disconnect(error)
                 await asyncio.sleep(STAND_BY_S)
+
+    # ------------------------------------------------------------------ posts
+
+    async def post_to(self, receiver: str, client: ReceiverClient) -> None:
+        """Post what a receiver is told, in order, until cancelled. A POST that has begun is ended."""
+        queue, retry = self._queues[receiver], self._config.retry
+        while True:
+            while not queue:
+                await self._changed.wait()
+            one = next(iter(queue.values()))
+            tries = stamina.retry_context(
+                on=_wait_for,
+                attempts=None,
+                timeout=None,
+                wait_initial=retry.first_s,
+                wait_max=retry.max_s,
+                wait_jitter=retry.first_s,
+            )
+            try:
+                async for attempt in tries:
+                    with attempt:
+                        await self._try(one, client)
+            except ReceiverRefusal as error:
+                _tell(one, "refused", str(error))
+                await self._strike(one)
+
+    async def _try(self, one: Notification, client: ReceiverClient) -> None:
+        """Post once, as soon as this process surely leads. Raise ReceiverUnavailable or ReceiverRefusal.
+
+        A notification that was taken is removed from the outbox before anything else is done. A process that
+        ends between these two steps has it posted once more, under the same id.
+        """
+        while self._memory is None or time.monotonic() - self._sure_at >= SURE_S:
+            await self._changed.wait()
+        if one.id not in self._queues[one.receiver]:
+            return  # another process has led meanwhile, and posted it
+        if time.time() - one.at >= self._config.retry.give_up_s:
+            _tell(one, "expired", "")
+            await self._strike(one)
+            return
+        with anyio.CancelScope(shield=True):  # bounded by the receiver's timeout
+            try:
+                await client.post(one)
+            except ReceiverUnavailable as error:
+                _tell(one, "failed", str(error))
+                raise
+            await self._strike(one)
+            _tell(one, "delivered", "")
+
+    async def _strike(self, one: Notification) -> None:
+        """Remove a notification from the outbox, or remember to."""
+        self._queues[one.receiver].pop(one.id, None)
+        self._struck.add(one.id)
+        with suppress(TransportError):  # the lease's next renewal takes it along
+            await self._keep(b"")
 
     # ------------------------------------------------------------------ the lease
 
@@ -176,9 +206,7 @@ class NotifyService:
         if is_new and self._before is not None:
             kept = self._before
         memory = kept.memory or await self._begin()
-        self._facts.resume(memory.positions, memory.numbers)
-        await self._facts.rewind()
-        self._facts_read, self._text = [], b""
+        self._text = b""
         for name, queue in self._queues.items():
             of_receiver = (one for one in kept.notifications if one.receiver == name)
             queue.clear()
@@ -188,15 +216,14 @@ class NotifyService:
             queued = [one for queue in self._queues.values() for one in queue.values()]
             if not await self._outbox.keep(memory.to_bytes(), queued):
                 return None
-        self._memory, self._sure_at, self._looked_at = memory, begun, time.monotonic() - LOOK_EVERY_S
+        self._memory, self._sure_at, self._looked_at = memory, begun, time.monotonic()
         self._before = None
         _log.info("looks, and posts", queued=sum(map(len, self._queues.values())))
         return memory
 
     async def _begin(self) -> NotifyMemory:
-        """Return the first memory. The present state is told, earlier facts and changes are not."""
-        start = f"{int(await self._sources.now() * 1000)}-0"
-        return NotifyMemory(positions=dict.fromkeys(await self._facts.writers(), start), changes=start)
+        """Return the first memory. The present state is told, earlier changes are not."""
+        return NotifyMemory(changes=f"{int(await self._sources.now() * 1000)}-0")
 
     async def renew(self) -> None:
         """Keep the lease while the loop reads, and remove what was posted, until cancelled."""
@@ -220,12 +247,12 @@ class NotifyService:
             if kept:
                 self._sure_at = begun
                 self._struck.difference_update(struck)
-                self._tell_senders()
+                self._wake_posts()
             elif self._memory is not None:
                 self._stand_by(made)
             return kept
 
-    def _tell_senders(self) -> None:
+    def _wake_posts(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -240,3 +267,24 @@ class NotifyService:
             metrics.count(metrics.RECONNECTS, "notify")
             _log.warning("the bus cannot be reached; waiting for it", error=str(error))
         self._connected = False
+
+
+def _wait_for(error: Exception) -> bool | float:
+    """Return whether to try again, or the minimum seconds before that, if the receiver said so."""
+    if isinstance(error, ReceiverUnavailable):
+        return True if error.wait_s is None else error.wait_s
+    return False
+
+
+def _tell(one: Notification, outcome: PostOutcome, why: str) -> None:
+    cause, failed = one.incidents[0].cause, outcome == "failed"
+    POSTS.add((cause, one.receiver, outcome))
+    log = _log.info if outcome == "delivered" else _log.warning
+    log(
+        "a receiver did not take a notification" if failed else f"a notification was {outcome}",
+        id=one.id,
+        receiver=one.receiver,
+        cause=cause,
+        incidents=len(one.incidents) + one.left_off,
+        **({"why": why} if why else {}),
+    )

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.telemetry.logging import load_structlog
 from toolgate_bus.telemetry.printable import shorten
 
 MAX_WORDS = 300
@@ -24,6 +25,7 @@ def load_target(target: str) -> Any:
     place, colon, name = target.rpartition(":")
     if not colon or not place or not name:
         raise ConfigError(f"{target}: name a file or module and the agent in it: agent.py:agent")
+    load_structlog()  # the program may log by it
     with redirect_stdout(sys.stderr):
         found: Any = _load(place)
         for part in name.split("."):

@@ -17,7 +17,7 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.installation import how_to_install
 from toolgate_bus.protocol.events import NAME_PATTERN
 
-from toolgate_orchestrator.commands.hook.changes import ClientSettings, HookChange, HookPlace
+from toolgate_orchestrator.commands.hook.client_settings import ClientSettings, HookChange, HookPlace
 from toolgate_orchestrator.commands.hook.entries import CLIENTS, TIMEOUT_S, HookSettings, find_handlers
 
 OVERVIEW = """

@@ -1,7 +1,7 @@
 """A settings file of another program, replaced as a whole or not at all, with a backup.
 
 The new text is written beside the file and renamed over it. It keeps the file's mode, and a link stays a
-link. Before that, the old text and the data to remove Toolgate's part go to the user's state folder. A file
+link. Before that, the old text and a digest of the new one go to the user's state folder. A file
 that another program changes meanwhile is left alone.
 """
 
@@ -10,10 +10,8 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from toolgate_bus.commands.new_files import replace_file
 from toolgate_bus.errors import ConfigError
@@ -22,16 +20,12 @@ MAX_BYTES: Final = 16 << 20
 
 
 class SettingsRecord(NamedTuple):
-    """Record of an install: the file before it, and the changes."""
+    """Record of an install: the file before it and after it."""
 
     before: bytes | None
     """Content before the install; None if there was no file."""
     after: str
     """Digest of the content that the install wrote."""
-    created: tuple[str, ...] = ()
-    """Names that the install created, as paths in the file."""
-    inner: Mapping[str, str] = MappingProxyType({})
-    """Former text of objects and lists that were empty."""
     folders: tuple[str, ...] = ()
     """Folders that the install created."""
 
@@ -84,30 +78,26 @@ class SettingsFile:
         try:
             told = json.loads((self.kept / "record.json").read_text("utf-8"))
             before = self.backup.read_bytes() if told["existed"] else None
-            return SettingsRecord(
-                before, told["after"], tuple(told["created"]), dict(told["inner"]), tuple(told["folders"])
-            )
+            return SettingsRecord(before, told["after"], tuple(told["folders"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def is_as_written(self, record: SettingsRecord) -> bool:
         """Return whether the file is unchanged since the install."""
-        return self.content is not None and _digest(self.content) == record.after
+        return self.content is not None and hashlib.sha256(self.content).hexdigest() == record.after
 
-    def keep(self, record: SettingsRecord) -> None:
-        """Write the backup and the record. Raise ConfigError if that is not possible."""
+    def keep(self, before: bytes | None, after: bytes, folders: tuple[str, ...] = ()) -> None:
+        """Write the backup and the record of an install. Raise ConfigError if that is not possible."""
         told = {
             "path": str(self.path),
-            "existed": record.before is not None,
-            "after": record.after,
-            "created": list(record.created),
-            "inner": dict(record.inner),
-            "folders": list(record.folders),
+            "existed": before is not None,
+            "after": hashlib.sha256(after).hexdigest(),
+            "folders": list(folders),
         }
         try:
             self.kept.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if record.before is not None:
-                replace_file(self.backup, record.before, 0o600)
+            if before is not None:
+                replace_file(self.backup, before, 0o600)
             replace_file(self.kept / "record.json", json.dumps(told, indent=1).encode(), 0o600)
         except OSError as error:
             raise ConfigError(f"{self.kept}: the backup cannot be written: {error.strerror}") from None
@@ -155,12 +145,3 @@ class SettingsFile:
     def _check_unchanged(self) -> None:
         if self._read() != self.content:
             raise ConfigError(f"{self.path} changed just now; nothing was written, try again")
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def make_record(before: bytes | None, after: bytes, **more: Any) -> SettingsRecord:
-    """Return the record of a change."""
-    return SettingsRecord(before, _digest(after), **more)

@@ -20,6 +20,7 @@ from amplifier_core.events import MODULE_LOAD_FAILED, ORCHESTRATOR_COMPLETE
 from amplifier_core.loader import ModuleLoader
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.money import micro
+from toolgate_bus.telemetry.logging import load_structlog
 
 from toolgate_orchestrator.commands.host.child_plan import child_plan, instruction_of
 from toolgate_orchestrator.commands.host.installed_modules import Offers, is_ours, offers_of
@@ -54,6 +55,7 @@ class InstalledModuleLoader(ModuleLoader):
                     return await mount(coordinator, config or {})
 
                 return mount_with_config
+        load_structlog()  # its author may log by it
         loaded: Mount = await super().load(module_id, config, source_hint, coordinator)
         return loaded
 

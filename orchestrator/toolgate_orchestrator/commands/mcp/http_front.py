@@ -10,8 +10,7 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final
 
-from toolgate_bus.commands.http_connection import BoundedConnection
-from toolgate_bus.commands.http_server import MAX_HEAD, HttpServer, make_config
+from toolgate_bus.commands.http_connection import serve_bounded
 
 from toolgate_orchestrator.commands.mcp import sdk
 from toolgate_orchestrator.commands.mcp.http_access import guard_access
@@ -19,7 +18,6 @@ from toolgate_orchestrator.commands.mcp.session import ProxySession
 
 MAX_SESSIONS: Final = 1_000
 MAX_CONNECTIONS: Final = 4_096
-GRACE_S: Final = 3
 _STATE: Final = "toolgate"
 
 
@@ -80,21 +78,8 @@ async def serve_http(
 ) -> None:
     """Serve until cancelled, then end what runs and return."""
     async with sdk.http_front(sessions.handle, hosts=hosts, most=most, max_sessions=MAX_SESSIONS) as speak:
-        config = make_config(
-            guard_access(speak, token, most),
-            http=BoundedConnection,
-            limit_concurrency=MAX_CONNECTIONS,
-            h11_max_incomplete_event_size=MAX_HEAD,
-            timeout_graceful_shutdown=GRACE_S,
-        )
-        server = HttpServer(config)
-        serving: asyncio.Task[None] | None = None
         try:
-            serving = await server.begin(bound, "mcp-http")
-            up()
-            await asyncio.shield(serving)
-        except asyncio.CancelledError:
-            if serving is not None:
-                await server.end(serving, GRACE_S)
+            app = guard_access(speak, token, most)
+            await serve_bounded(app, bound, "mcp-http", MAX_CONNECTIONS, up)
         finally:
             await sessions.aclose()

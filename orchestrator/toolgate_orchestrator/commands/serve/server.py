@@ -14,7 +14,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
 
-from toolgate_bus.commands.http_server import HttpServer, make_config
+from toolgate_bus.commands.http_server import MAX_HEAD, HttpServer, make_config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from toolgate_orchestrator.commands.serve.access import TlsFiles
@@ -22,7 +22,6 @@ from toolgate_orchestrator.commands.serve.problems import PROBLEM_TYPE, Problem,
 
 HEAD_S: Final = 10.0
 IDLE_S: Final = 75.0
-MAX_HEAD: Final = 32 * 1024
 MAX_CONNECTIONS: Final = 2048
 SPARE_FILES: Final = 128
 """Number of file descriptors of this process that are kept for the bus and logs."""

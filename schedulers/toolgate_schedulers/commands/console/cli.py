@@ -4,6 +4,7 @@ import ipaddress
 import os
 import secrets
 import socket
+import ssl
 import threading
 import webbrowser
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Annotated, Final
 import typer
 from toolgate_bus.commands import options
 from toolgate_bus.commands.http_access import check_token, is_loopback
+from toolgate_bus.commands.http_connection import serve_bounded
 from toolgate_bus.commands.http_server import bind_socket
 from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import (
@@ -29,9 +31,11 @@ from toolgate_bus.server.settings import BusSettings
 from toolgate_schedulers.commands.console.access import Access, check_name
 from toolgate_schedulers.commands.console.app import make_app
 from toolgate_schedulers.commands.console.console_state import open_state
-from toolgate_schedulers.commands.console.server import Tls, check_tls, serve
 
 PORT: Final = 8765
+MAX_CONNECTIONS: Final = 256
+Tls = tuple[Path, Path]
+"""Files of certificate and key."""
 
 
 def console(
@@ -76,7 +80,7 @@ def console(
     """
     if (tls_cert is None) != (tls_key is None):
         raise ConfigError("--tls-cert, --tls-key: give both or neither")
-    tls = check_tls(tls_cert, tls_key) if tls_cert and tls_key else None
+    tls = _check_tls(tls_cert, tls_key) if tls_cert and tls_key else None
     source = ctx.get_parameter_source("token")
     if token and source is not None and source.name == "COMMANDLINE":
         err_console.print(
@@ -146,4 +150,15 @@ class _ServeOptions:
 async def _serve(settings: BusSettings, place: _ServeOptions) -> None:
     async with open_state(settings) as known:
         app = make_app(place.access, known, place.host[:64], tls=place.tls is not None)
-        await serve(app, place.bound, place.tls, place.ready, known.hub.close)
+        files = {"ssl_certfile": place.tls[0], "ssl_keyfile": place.tls[1]} if place.tls else {}
+        ending = known.hub.close  # open pages have streams without end
+        await serve_bounded(app, place.bound, "console-http", MAX_CONNECTIONS, place.ready, ending, **files)
+
+
+def _check_tls(cert: Path, key: Path) -> Tls:
+    """Return certificate and key if they fit together; raise ConfigError if not."""
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(cert, key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"--tls-cert, --tls-key: cannot be used: {error}") from None
+    return cert, key

@@ -355,6 +355,7 @@ class RedisOrchestratorBus(OrchestratorBus):
                     self._fail(error)
                 except TransportError as error:
                     self._not_ready(error)
+            metrics.join_registry()
             with anyio.move_on_after(BEAT_SECONDS):
                 await self._poll.wait()
 

@@ -1,7 +1,7 @@
 """Ordinary commands to a server on a unix socket, for a command that looks once and ends.
 
 redis-py takes longer to load than such a command takes to run. A socket without password and TLS, like the
-embedded server's, needs no more than this module. Anything but a plain reply (nothing listens, an error
+embedded server's, needs no more than a `Link`. Anything but a plain reply (nothing listens, an error
 reply, too many bytes) is left to `RedisCommands`, which is loaded then: it runs the same commands again and
 says what is wrong. So only commands that can run twice go through here: they read, or make sure of something.
 """
@@ -13,16 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from toolgate_bus.transport.ports import Arg, Commands, override
+from toolgate_bus.transport.redis.client.link import Link, ServerError, pack_command
 
 if TYPE_CHECKING:
     from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 SECONDS: Final = 5.0
-MAX_BYTES: Final = 64 * 1024 * 1024
-"""Maximum size of a reply in bytes."""
-MAX_ITEMS: Final = 1_000_000
-MAX_DEPTH: Final = 8
-_MAX_LINE: Final = 64 * 1024
 
 
 @contextlib.asynccontextmanager
@@ -41,7 +37,7 @@ class LocalCommands(Commands):
     def __init__(self, url: str, name: str, seconds: float = SECONDS) -> None:
         """A command may take `seconds`. The first one connects."""
         self._url, self._name, self._seconds = url, name, seconds
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._link: Link | None = None
         self._ordinary: RedisCommands | None = None
 
     @override
@@ -58,11 +54,7 @@ class LocalCommands(Commands):
 
     async def aclose(self) -> None:
         """Close the connection."""
-        if self._streams is not None:
-            self._streams[1].close()
-            with contextlib.suppress(OSError):
-                await self._streams[1].wait_closed()
-            self._streams = None
+        self._drop()
         if self._ordinary is not None:
             await self._ordinary.aclose()
 
@@ -79,11 +71,8 @@ class LocalCommands(Commands):
         """Return the replies; None if this is no such socket, or if a reply is not plain."""
         try:
             async with asyncio.timeout(self._seconds):
-                reader, writer = self._streams = self._streams or await self._connect()
-                writer.writelines(map(encode_command, commands))
-                await writer.drain()
-                return [await read_reply(reader) for _ in commands]
-        except (OSError, EOFError, ValueError, asyncio.LimitOverrunError):  # OSError: TimeoutError as well
+                return await _send(self._link or await self._connect(), commands)
+        except (OSError, ValueError, ServerError):  # OSError: TimeoutError as well
             self._drop()
             return None
         except asyncio.CancelledError:
@@ -91,18 +80,17 @@ class LocalCommands(Commands):
             raise
 
     def _drop(self) -> None:
-        if self._streams is not None:
-            self._streams[1].close()
-            self._streams = None
+        if self._link is not None:
+            self._link.drop()
+            self._link = None
 
-    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connect(self) -> Link:
         path, db = socket_of(self._url)
-        reader, writer = await asyncio.open_unix_connection(path, limit=_MAX_LINE)
-        greetings: list[tuple[Arg, ...]] = [("CLIENT", "SETNAME", self._name), ("SELECT", db)]
-        writer.writelines(map(encode_command, greetings))
-        for _ in greetings:
-            await read_reply(reader)
-        return reader, writer
+        link = self._link = Link(_settle)
+        transport, _ = await asyncio.get_running_loop().create_unix_connection(lambda: link, path)
+        link.take_over(transport, None)
+        await _send(link, [("CLIENT", "SETNAME", self._name), ("SELECT", db)])
+        return link
 
 
 def socket_of(url: str) -> tuple[str, int]:
@@ -115,25 +103,28 @@ def socket_of(url: str) -> tuple[str, int]:
     return unquote(parts.path), int(db)
 
 
-def encode_command(command: Sequence[Arg]) -> bytes:
-    """Return a command as the server reads it."""
-    words = [word if isinstance(word, bytes) else str(word).encode() for word in command]
-    return b"".join([b"*%d\r\n" % len(words), *(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)])
+async def _send(link: Link, commands: Sequence[Sequence[Arg]]) -> list[Any]:
+    """Send commands and return their replies. Raise ServerError for an error reply, ConnectionError for a
+    lost link."""
+    replies: list[asyncio.Future[Any]] = [asyncio.get_running_loop().create_future() for _ in commands]
+
+    def give_up(lost: "asyncio.Future[str]") -> None:
+        for reply in replies:
+            _settle(ConnectionError(lost.result()), reply)
+
+    if commands:
+        link.write(b"".join(pack_command(tuple(command)) for command in commands), replies)
+    link.lost.add_done_callback(give_up)
+    try:
+        return await asyncio.gather(*replies)
+    finally:
+        link.lost.remove_done_callback(give_up)
 
 
-async def read_reply(reader: asyncio.StreamReader, depth: int = 0) -> Any:
-    """Read one reply. Raises ValueError for an error reply, and for one that is malformed or too large."""
-    line = await reader.readuntil(b"\r\n")
-    kind, rest = line[:1], line[1:-2]
-    if kind == b"+":
-        return rest
-    size = int(rest)
-    if kind == b":":
-        return size
-    if size < 0 and kind in b"$*":
-        return None
-    if kind == b"$" and size <= MAX_BYTES:
-        return (await reader.readexactly(size + 2))[:-2]
-    if kind == b"*" and size <= MAX_ITEMS and depth < MAX_DEPTH:
-        return [await read_reply(reader, depth + 1) for _ in range(size)]
-    raise ValueError(f"not a plain reply: {line[:80]!r}")
+def _settle(reply: Any, asked: "asyncio.Future[Any]") -> None:
+    if asked.done():  # the command has timed out
+        return
+    if isinstance(reply, Exception):
+        asked.set_exception(reply)
+    else:
+        asked.set_result(reply)

@@ -13,7 +13,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from toolgate_bus.errors import ToolgateError, TransportError
-from toolgate_bus.telemetry import loggers
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.client.refusals import refusal_of
 from toolgate_bus.transport.redis.clock import ServerClock
@@ -26,9 +27,7 @@ STUCK_SECONDS: Final = 5.0
 """Seconds without progress after which a stuck loop is logged, once."""
 ENDING_SECONDS: Final = 6.0
 """Longest wait for the thread's end, in seconds; more than a command takes."""
-SETTLED_BEATS: Final = 6
-"""Number of heartbeats after which a replica is taken for one that stays."""
-_log = loggers.get_logger("toolgate.bus")
+_log = get_logger("toolgate.bus")
 
 
 Tell = Callable[[int, int], bytes | None]
@@ -148,8 +147,7 @@ class HeartbeatSender:
             self._complained = stuck
             with contextlib.suppress(ToolgateError):
                 await self._beat()
-            if self._number >= SETTLED_BEATS:
-                loggers.load()  # here, so that its first line does not stop the loop that decides
+            metrics.join_registry()
         self._stop.set()
 
     async def _beat(self) -> None:

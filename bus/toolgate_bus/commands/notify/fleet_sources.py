@@ -1,4 +1,4 @@
-"""Read what the judges look at: roster, ledgers, held calls, the record of changes. Changes nothing.
+"""Read what the judges look at: held calls, ledgers, the record of changes. Changes nothing.
 
 Only the schedulers that hold calls know which calls wait for a person. Packages tell by the entry-point group
 `toolgate.held_calls`, which names a function from commands and namespace to a `HeldCalls`.
@@ -7,20 +7,17 @@ Only the schedulers that hold calls know which calls wait for a person. Packages
 import time
 from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from toolgate_bus.commands.notify.judgement import FleetState
-from toolgate_bus.commands.notify.judges import CallOnHold, RosterState
-from toolgate_bus.commands.notify.memory import NotifyMemory
+from toolgate_bus.commands.notify.judges import CallOnHold
+from toolgate_bus.commands.notify.outbox import NotifyMemory
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.fleet.books import Book
 from toolgate_bus.fleet.reader import read_books
-from toolgate_bus.fleet.roster import count_revisions
 from toolgate_bus.ledger.money.limits import BOOKS
-from toolgate_bus.state.changes import read_changes
+from toolgate_bus.state.changes import PlacedChange, read_changes
 from toolgate_bus.state.notifications import RedisNotices
 from toolgate_bus.transport.ports import Commands, rest_after_search
-from toolgate_bus.transport.redis.roster.roster import Roster
 from toolgate_bus.transport.redis.storage.reads import read_time
 
 GROUP: Final = "toolgate.held_calls"
@@ -39,12 +36,25 @@ class HeldCalls(Protocol):
         """Return what became of calls that wait no longer, if somebody answered: by id, in fixed words."""
 
 
+class FleetState(NamedTuple):
+    """State of the fleet at one look."""
+
+    now: float
+    """Server's time, in seconds since the epoch."""
+    held: Sequence[CallOnHold]
+    ends: Mapping[str, str]
+    """End of each call that was known to wait and waits no longer, by id."""
+    books: Sequence[Book] | None
+    """Balances of the ledgers; None if they were not read."""
+    changes: Sequence[PlacedChange]
+    """New changes of rules, each with its place."""
+
+
 class FleetSources:
     """State of one namespace, as it is now."""
 
     def __init__(self, commands: Commands, namespace: str) -> None:
         self._commands, self._namespace = commands, namespace
-        self._roster = Roster(commands, namespace)
         self._notices = RedisNotices(commands, commands, namespace)
         self._held = [_open(point, commands, namespace) for point in entry_points(group=GROUP)]
         self._budgets_at = self._held_due = float("-inf")
@@ -61,9 +71,9 @@ class FleetSources:
         ends: dict[str, str] = {}
         for reader in self._held if gone else ():
             ends.update(await reader.find_ends(gone))
-        roster, books = await self._read_roster(), await self._read_books()
+        books = await self._read_books()
         changes = await read_changes(self._notices, memory.changes, 0.0)
-        return FleetState(await self.now(), held, ends, roster, books, changes)
+        return FleetState(await self.now(), held, ends, books, changes)
 
     async def _read_held(self) -> Sequence[CallOnHold]:
         """Return the calls that wait; the last ones if it is too soon to look, since that reads all keys."""
@@ -81,12 +91,6 @@ class FleetSources:
         books = await read_books(self._commands, self._namespace, [one for one in BOOKS if one != REHEARSAL])
         self._budgets_at = time.monotonic()
         return books
-
-    async def _read_roster(self) -> RosterState:
-        view = await self._roster.read()
-        differing = count_revisions(view)
-        required = frozenset(name for reads in view.orchestrators.values() for name in reads)
-        return RosterState(frozenset(differing), required, differing)
 
 
 def _open(point: EntryPoint, commands: Commands, namespace: str) -> HeldCalls:
