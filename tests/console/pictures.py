@@ -3,8 +3,8 @@
     python tests/console/pictures.py         the pictures of docs/watch.md, into docs/pictures
     python tests/console/pictures.py DIR     every page, 1280 and 390 wide, dark and light, into DIR
 
-The fleet is real: a server of its own, shipped schedulers as processes, and agents that make calls for a minute. It needs
-Chromium and the extra `dev`. Figures differ from run to run.
+The fleet is real: a server of its own, shipped schedulers as processes, and agents that make calls for a
+minute. It needs Chromium and the extra `dev`. Figures differ from run to run.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from subprocess import PIPE, Popen
 
 from chromium import browser, opened
 from toolgate_bus.server.embedded import private_server
-from toolgate_orchestrator import Call, Guard
+from toolgate_orchestrator import Call, Caller, Guard
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACE = "pictures"
@@ -50,9 +50,9 @@ tools:
   summarize: {cost: 0.04}
 default: {cost: 0.005}
 budgets:
-- {name: daily, level: fleet, limit: 40, window: day}
-- {name: team, level: "label:team", limit: 15, window: day}
-- {name: each, level: session, limit: 2}
+- {name: daily, level: fleet, limit: 160, window: day}
+- {name: team, level: "label:team", limit: 50, window: day}
+- {name: each, level: session, limit: 20}
 """,
 }
 
@@ -102,6 +102,10 @@ class Team:
         """One session: calls without an end, some of them by an agent that works for it."""
         lead = self._guard.at(f"{self._team}-{number}-{self._chance.getrandbits(32):08x}")
         scout = self._guard.at(f"{lead.session}-scout", f"{self._team}-scout", parent=lead)
+        with self._guard.turn(lead), self._guard.turn(scout):
+            await self._call_on(lead, scout)
+
+    async def _call_on(self, lead: Caller, scout: Caller) -> None:
         while True:
             caller = self._chance.choice((lead, lead, scout))
             tool = self._chance.choices(TOOLS, (30, 10, 25, 12, 4, 0.4, 18))[0]
@@ -153,7 +157,9 @@ async def take(url: str, wanted: "Path | None") -> list[str]:
             for view, width, scheme, name in shots:
                 size = {"width": width, "height": SIZES[width]}
                 phone = {"is_mobile": True, "has_touch": True} if width < 600 else {}
-                async with opened(chromium, f"{address}#{view}", viewport=size, color_scheme=scheme, **phone) as page:
+                async with opened(
+                    chromium, f"{address}#{view}", viewport=size, color_scheme=scheme, **phone
+                ) as page:
                     await page.page.wait_for_timeout(3000)
                     await page.page.screenshot(path=folder / f"{name}.png", full_page=wanted is not None)
                     wrong += [f"{name}: {one}" for one in page.wrong]
@@ -167,7 +173,11 @@ async def main(wanted: "Path | None") -> int:
     """0 if every picture was taken and nothing was wrong on any page."""
     if wanted is not None:
         wanted.mkdir(parents=True, exist_ok=True)
-    with private_server() as server, tempfile.TemporaryDirectory() as folder, schedulers(server.url, Path(folder)):
+    with (
+        private_server() as server,
+        tempfile.TemporaryDirectory() as folder,
+        schedulers(server.url, Path(folder)),
+    ):
         async with fleet(server.url):
             wrong = await take(server.url, wanted)
     for line in wrong:

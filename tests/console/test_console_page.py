@@ -131,6 +131,7 @@ async def test_a_wrong_token_sees_nothing(chromium, console, teller, namespace):
         await stranger.page.get_by_label("Your name").fill("Bert")
         await stranger.page.get_by_role("button", name="Sign in").click()
         await stranger.page.get_by_role("button", name="Bert").wait_for()
+        await stranger.go("live")
         await stranger.page.get_by_text("launch_rockets").first.wait_for()
 
 

@@ -1,7 +1,7 @@
 """Read the money spent and reserved, for the page, and its part for LLMs.
 
-Each account is one row. A page is sent `PAGE` rows of a book: those of budgets for a fleet, an agent or a label
-first, then those of single pieces of work, and the fullest first among them.
+Each account is one row. A page is sent `PAGE` rows of a book: first those of budgets for a fleet, an agent or
+a label, then those of single pieces of work. The fullest come first among them.
 """
 
 import time

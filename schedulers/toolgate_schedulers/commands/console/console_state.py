@@ -58,6 +58,7 @@ AT_ONCE: Final = 250
 """Facts that are handled before others on the event loop have their turn."""
 AWAY_S: Final = 0.5
 MAX_POLICIES: Final = 50
+MAX_LATELY: Final = 500
 MAX_NAMED: Final = 5
 """Maximum number of agents that a page is told of one process."""
 
@@ -184,17 +185,19 @@ class ConsoleState:
 
     async def _read_roster(self) -> dict[str, Any]:
         view, living = await self._roster.read(ages=True), await self._trees.directory.agents()
-        agents: dict[str, Counter[str]] = {}
+        alive: dict[str, Counter[str]] = {}
         for one in living:
-            agents.setdefault(one.orchestrator, Counter())[one.agent] += 1
+            alive.setdefault(one.orchestrator, Counter())[one.agent] += 1
+        lately = self._find_lately()
         return {
             "schedulers": [as_json(line) for line in lines_of(view.members, wires=view.wires)],
             "orchestrators": [
                 {
                     "name": name,
                     "asks": sorted(asked),
-                    "agents": agents.get(name, Counter()).most_common(MAX_NAMED),
-                    "sessions": agents.get(name, Counter()).total(),
+                    "agents": alive.get(name, Counter()).most_common(MAX_NAMED),
+                    "sessions": alive.get(name, Counter()).total(),
+                    "lately": sorted(lately.get(name, ()))[:MAX_NAMED],
                 }
                 for name, asked in sorted(view.orchestrators.items())
             ],
@@ -216,6 +219,14 @@ class ConsoleState:
             "per_second": self.rates.per_second(time.time()),
             "behind_s": behind,
         }
+
+    def _find_lately(self) -> dict[str, set[str]]:
+        """Return the agents of the newest decisions by process: not every program tells of its sessions."""
+        found: dict[str, set[str]] = {}
+        for entry in self.ring.newest(MAX_LATELY, Filter()):
+            if entry.row["agent"]:
+                found.setdefault(str(entry.decision.get("orchestrator")), set()).add(entry.row["agent"])
+        return found
 
     async def _find_decision(self, id_: str) -> Fact | None:
         entry = self.ring.get(id_)

@@ -47,7 +47,7 @@ class MoneyHistory:
             await asyncio.sleep(SAMPLE_S)
 
     def add(self, books: Iterable[ReadBook], now: float) -> None:
-        """Take a sample of the accounts to show: those with a limit, first those of no single piece of work."""
+        """Take a sample of the accounts to show: those with a limit; of sessions only if alone."""
         found = [(one, read) for read in books if read.book.name == ENFORCED for one in _limited(read)]
         shown = [describe_account(one, read.now) for one, read in found[:MAX_ACCOUNTS]]
         self._now = [{name: one[name] for name in ("account", "used", "spent", "limit")} for one in shown]
@@ -75,11 +75,18 @@ def describe_pools(queues: Iterable[Mapping[str, Any]]) -> list[Row]:
 
 
 def list_waits(
-    queues: Iterable[Mapping[str, Any]], held: Iterable[Mapping[str, Any]], agents: Sequence[Mapping[str, Any]]
+    queues: Iterable[Mapping[str, Any]],
+    held: Iterable[Mapping[str, Any]],
+    agents: Sequence[Mapping[str, Any]],
 ) -> tuple[list[Row], int]:
     """Return who waits for whom, the longest known waits first, and the number of those left out."""
     rows = [
-        *(_wait_for_slot(pool, call) for queue in queues for pool in queue["pools"] for call in pool["waiting"]),
+        *(
+            _wait_for_slot(pool, call)
+            for queue in queues
+            for pool in queue["pools"]
+            for call in pool["waiting"]
+        ),
         *(_wait_for_person(call) for call in held),
         *(_wait_for_agent(one, agents) for one in agents if one["doing"].startswith("delegating ")),
         *(_wait_for_operator(one) for one in agents if one["paused"] and not one["stopped"]),

@@ -1,4 +1,4 @@
-"""Count decisions over the last hour, in steps of five seconds: all, by tool, by scheduler; and their latency.
+"""Count decisions over the last hour, in steps of five seconds: all, by tool, by scheduler, by latency.
 
 The veto rate is denied decisions over all decisions; a scheduler's own is its valid denies over the
 decisions that it was asked about. The counts are exact for any number of decisions. In each step the first
@@ -9,6 +9,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from itertools import accumulate
 from typing import Any, Final
 
 from toolgate_schedulers.commands.console.rows import recipients_of, valid_verdicts
@@ -50,15 +51,10 @@ class Latency:
         return [self._percentile(part) for part in parts] if self.count else None
 
     def _percentile(self, part: float) -> float:
-        left = math.ceil(part * self.count)
-        for number, count in enumerate(self._counts):
-            left -= count
-            if left <= 0:
-                break
-        middle = FASTEST_MS * RATIO ** (number - 0.5)
+        wanted = math.ceil(part * self.count)
+        number = next(at for at, below in enumerate(accumulate(self._counts)) if below >= wanted)
+        middle: float = FASTEST_MS * RATIO ** (number - 0.5)
         return round(middle, 1 if middle < 100 else 0)
-
-
 
 
 @dataclass(slots=True)
@@ -247,9 +243,10 @@ def _series(
 
 def _seconds_of(fact: Mapping[str, Any]) -> Any:
     """Return the seconds that deciding took, without the wait to be admitted."""
-    seconds, waited = fact.get("seconds"), fact.get("waited") or 0
-    known = isinstance(seconds, int | float) and isinstance(waited, int | float)
-    return max(0.0, seconds - waited) if known else None
+    seconds, waited = fact.get("seconds"), fact.get("waited")
+    if isinstance(seconds, int | float) and isinstance(waited, int | float):
+        return max(0.0, seconds - waited)
+    return seconds
 
 
 def _latencies(

@@ -1,7 +1,7 @@
 """Try the rules of a policy on the newest recorded decisions while they are typed; push them as a rollout.
 
-The policy's own code rules, in a thread, and `ruling.counterfactual` finds what becomes of each call. Nobody is
-asked and nothing changes until a person pushes. A trial ends after `BUDGET_S` seconds, and says how many
+The policy's own code rules, in a thread, and `ruling.counterfactual` finds what becomes of each call. Nobody
+is asked and nothing changes until a person pushes. A trial ends after `BUDGET_S` seconds, and says how many
 decisions it judged.
 """
 
@@ -108,7 +108,7 @@ class RuleTrial:
     def __init__(self, ring: Ring) -> None:
         self._ring, self._trying = ring, asyncio.Lock()
         self._cases: dict[tuple[str, int, int], TrialCase | None] = {}
-        """Cases of the last trial, by the decision's id and its last change; None is one that cannot be read."""
+        """Cases of the last trial, by decision and its last change; None is one that cannot be read."""
 
     async def run(self, asked: TrialRequest) -> dict[str, Any]:
         """Return what the rules would have changed; raise ConfigError for wrong rules."""
@@ -152,7 +152,7 @@ def read_rules(text: str) -> PolicyConfig:
 
 
 def rule_on_cases(config: PolicyConfig, cases: Sequence[TrialCase]) -> Iterator[tuple[TrialCase, Verdict]]:
-    """Yield the policy's verdict on each case: the newest first, or in order if rules look at earlier calls."""
+    """Yield the policy's verdict on each case: the newest first, or in order for rules on earlier calls."""
     if not config.order_rules:
         for case in reversed(cases):
             yield case, rule_on(config, case.call)
@@ -265,7 +265,7 @@ class RulePusher:
         return found
 
     async def push(self, asked: PushRequest, by: str) -> dict[str, Any]:
-        """Store the rules and begin their rollout; raise ConfigError if that is not possible, TransportError."""
+        """Store the rules and begin a rollout; raise ConfigError if that is impossible, TransportError."""
         await asyncio.to_thread(read_rules, asked.text)
         parse_condition(asked.undo_if)
         if why := explain_reserved(asked.scheduler):

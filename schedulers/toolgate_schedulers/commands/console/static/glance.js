@@ -68,7 +68,7 @@ function money({ money: accounts }, times) {
     title, times, words: (value) => `${Math.round(100 * value)} %`, top: 1.05,
     label: drawn.map((one) => `${one.account}: ${one.spent} of ${one.limit} spent`).join("; "),
     lines: [{ name: "limit", colour: "muted", dash: true, values: times.map(() => 1) },
-      ...drawn.map((one, at) => ({ name: `${visible(one.account)} (${visible(one.spent)} of ${visible(one.limit)})`, colour: colourOf(at), values: one.series }))],
+      ...drawn.map((one, at) => ({ name: visible(one.account), note: `${visible(one.spent)} of ${visible(one.limit)}`, colour: colourOf(at), values: one.series }))],
   });
 }
 
@@ -113,6 +113,6 @@ function waits({ waits: rows, more_waits: more }) {
       h("th", { scope: "row" }, visible(one.agent || "an agent"), h("span", { class: "muted" }, ` ${visible(short(one.session))}`)),
       h("td", {}, visible(one.call)), h("td", {}, visible(one.for)),
       h("td", { class: "said" }, visible([...one.whom, one.more && `${number(one.more)} more`].filter(Boolean).join(", "))),
-      h("td", { class: "num" }, one.for_s === null ? "·" : lasting(one.for_s))))),
+      h("td", { class: "num" }, one.for_s === null ? "" : lasting(one.for_s))))),
     rows.length + more > 12 ? h("p", { class: "note" }, `and ${number(rows.length + more - 12)} more`) : ""];
 }

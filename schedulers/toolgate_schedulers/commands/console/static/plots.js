@@ -1,6 +1,6 @@
 // Charts over time, drawn by uPlot (in the folder uplot). A chart stays while its data change; it is made anew for
 // another width, another theme or other lines.
-import { clock, h } from "./dom.js";
+import { clock, h, put } from "./dom.js";
 
 /* global uPlot */
 const made = new WeakMap();
@@ -14,7 +14,7 @@ const ink = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim(
 const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
 
 /**
- * Draw a chart into a figure. `times` are seconds; `lines` are {name, colour, values, bars, dash}; `words` turns a
+ * Draw a chart into a figure. `times` are seconds; `lines` are {name, note, colour, values, bars, dash}; `words` turns a
  * value into text; `top` is the least height of the scale; `log` takes powers of ten; `label` says it all in words.
  */
 export function plot(figure, { title, label, times, lines, words, top = 0, log = false }) {
@@ -28,16 +28,17 @@ export function plot(figure, { title, label, times, lines, words, top = 0, log =
     one.chart.setData(data);
   } else {
     one?.chart.destroy();
-    one = { key, top, place: h("div", { class: "plot", role: "img" }), values: lines.map(() => h("b")) };
+    one = { key, top, place: h("div", { class: "plot", role: "img" }), values: lines.map(() => h("b")), notes: lines.map(() => h("span")) };
     const keys = lines.map(({ name, colour, dash, bars }, at) => {
       const mark = h("span", { class: `swatch ${dash ? "dash" : ""} ${bars ? "block" : ""}` });
       mark.style.color = `var(--${colour})`;
-      return h("span", { class: "legend" }, mark, `${name} `, one.values[at]);
+      return h("span", { class: "legend" }, mark, `${name} `, one.values[at], one.notes[at]);
     });
     figure.replaceChildren(h("figcaption", {}, h("b", { class: "title" }, title), keys), one.place);
     one.chart = new uPlot(options(one, { width, lines, words, log }), data, one.place);
     made.set(figure, one);
   }
+  one.lines = lines;
   one.place.setAttribute("aria-label", label);
   tell(one, lines, words);
 }
@@ -52,13 +53,16 @@ export function unplot(figure, ...children) {
 /** The values under the cursor, or else the newest ones. */
 function tell(one, lines, words) {
   const at = one.chart.cursor.idx;
-  lines.forEach((_, number) => {
+  lines.forEach(({ note }, number) => {
     const values = one.chart.data[number + 1];
     const value = at === null || at === undefined ? values.findLast((each) => each !== null) : values[at];
     const text = value === null || value === undefined ? "–" : words(value);
-    if (one.values[number].textContent !== text) one.values[number].textContent = text;
+    put(one.values[number], text);
+    put(one.notes[number], note ? ` ${note}` : "");
   });
 }
+
+const wholePowers = (_, splits) => splits.map((value) => (Number.isInteger(Math.round(Math.log10(value) * 1e6) / 1e6) ? value : null));
 
 function options(one, { width, lines, words, log }) {
   const font = "12px system-ui, sans-serif";
@@ -71,13 +75,13 @@ function options(one, { width, lines, words, log }) {
     scales: { x: { time: true }, y: log ? { distr: 3, range: powers } : { range: linear } },
     axes: [
       { ...axis, grid: { show: false }, space: 70, values: (_, ticks) => ticks.map((at) => clock(at).slice(0, 5)) },
-      { ...axis, size: 58, space: 34, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : words(tick))) },
+      { ...axis, size: 58, space: 34, grid: { ...axis.grid, filter: log ? wholePowers : undefined }, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : words(tick))) },
     ],
     series: [{}, ...lines.map(({ name, colour, bars, dash }) => ({
       label: name, stroke: ink(colour), width: bars ? 0 : 2, dash: dash ? [5, 4] : undefined, spanGaps: true,
       fill: bars ? ink(colour) : undefined, paths: bars ? uPlot.paths.bars({ size: [0.8, 40] }) : undefined,
       points: { show: bars ? false : (chart, number) => chart.data[number].filter((each) => each !== null).length === 1 },
     }))],
-    hooks: { setCursor: [() => one.chart && tell(one, lines, words)] },
+    hooks: { setCursor: [() => one.chart && tell(one, one.lines, words)] },
   };
 }

@@ -51,8 +51,8 @@ function others({ orchestrators, readers }) {
 }
 
 /** The agents that a process runs, as "boss, worker (3)"; an id alone tells nobody anything. */
-function agentsOf({ agents, sessions }) {
-  if (!sessions) return "no session now";
+function agentsOf({ agents, sessions, lately }) {
+  if (!sessions) return lately.length ? `lately ${lately.join(", ")}` : "no agent known";
   const named = agents.map(([name, count]) => `${name || "(no name)"}${count > 1 ? ` (${number(count)})` : ""}`);
   const rest = sessions - agents.reduce((sum, [, count]) => sum + count, 0);
   return [...named, rest && `${number(rest)} more`].filter(Boolean).join(", ");
