@@ -75,7 +75,7 @@ function options(one, { width, lines, words, log }) {
     scales: { x: { time: true }, y: log ? { distr: 3, range: powers } : { range: linear } },
     axes: [
       { ...axis, grid: { show: false }, space: 70, values: (_, ticks) => ticks.map((at) => clock(at).slice(0, 5)) },
-      { ...axis, size: 58, space: 34, grid: { ...axis.grid, filter: log ? wholePowers : undefined }, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : words(tick))) },
+      { ...axis, size: 58, space: 34, grid: log ? { ...axis.grid, filter: wholePowers } : axis.grid, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : words(tick))) },
     ],
     series: [{}, ...lines.map(({ name, colour, bars, dash }) => ({
       label: name, stroke: ink(colour), width: bars ? 0 : 2, dash: dash ? [5, 4] : undefined, spanGaps: true,

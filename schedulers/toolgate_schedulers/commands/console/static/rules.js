@@ -76,7 +76,7 @@ function problem(words) {
   form.elements.text.setAttribute("aria-invalid", String(Boolean(words)));
 }
 
-const CHANGES = [["veto", "would be denied"], ["ask", "would be asked about"], ["hold", "would wait"], ["reroute", "would run as another call"], ["allow", "would be let through"]];
+const CHANGES = [["veto", "denied"], ["ask", "asked about"], ["hold", "waiting"], ["reroute", "replaced"], ["allow", "let through"]];
 
 function result({ judged: count, of, unreadable, heard, counts, groups, more, scheduler }) {
   if (!of) return h("p", { class: "muted" }, "No decision is recorded yet. The newest 1,000 are tried.");
@@ -84,7 +84,7 @@ function result({ judged: count, of, unreadable, heard, counts, groups, more, sc
   return [
     h("dl", { class: "figures" },
       figure("stay the same", percent(counts.same, count), `${number(counts.same)} of ${number(count)}`),
-      seen.map(([name, words]) => figure(words, number(counts[name])))),
+      seen.map(([name, words]) => figure(`would be ${words}`, number(counts[name])))),
     h("p", { class: "note" }, [
       `Tried on ${count < of - unreadable ? `${number(count)} of ` : ""}the newest ${number(of)} decisions; ${visible(scheduler)} answered in ${number(heard)} of them.`,
       unreadable && `${number(unreadable)} cannot be judged: they still wait, or are too long for the record.`].filter(Boolean).join(" ")),
