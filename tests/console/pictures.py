@@ -23,7 +23,7 @@ from toolgate_orchestrator import Call, Caller, Guard
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACE = "pictures"
-WORK_S = 75.0
+WORK_S = 120.0
 """Seconds that the fleet works before the first picture, so that a line has points."""
 VIEWS = [
     "glance", "live", "agents", "approvals", "queue", "rates", "budgets", "rules", "revisions", "roster",
@@ -161,7 +161,7 @@ async def take(url: str, wanted: "Path | None") -> list[str]:
                     chromium, f"{address}#{view}", viewport=size, color_scheme=scheme, **phone
                 ) as page:
                     await page.page.wait_for_timeout(3000)
-                    await page.page.screenshot(path=folder / f"{name}.png", full_page=wanted is not None)
+                    await page.page.screenshot(path=folder / f"{name}.png", full_page=wanted is not None or width > 600)
                     wrong += [f"{name}: {one}" for one in page.wrong]
     finally:
         console.terminate()

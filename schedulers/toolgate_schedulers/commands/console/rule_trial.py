@@ -134,7 +134,7 @@ class RuleTrial:
             self._cases[key] = case
             if case is not None:
                 cases.append(case)
-        tally = TrialTally(asked.scheduler)
+        tally = ChangeTally(asked.scheduler)
         for case, verdict in rule_on_cases(config, cases):
             tally.add(case, verdict)
             if time.monotonic() > until:
@@ -188,7 +188,7 @@ def _begin(rehearsal: OrderRehearsal, case: TrialCase, verdict: Verdict, at: flo
         rehearsal.begin(case.call, at)
 
 
-class TrialTally:
+class ChangeTally:
     """Counts of the changes that rules would have made, by tool and agent."""
 
     def __init__(self, scheduler: str) -> None:

@@ -74,8 +74,8 @@ function money({ money: accounts }, times) {
 
 // ---------------------------------------------------------------- slots
 
-function slots(pools) {
-  const title = "Slots by tenant";
+function slots(every) {
+  const title = "Slots by tenant", pools = every.filter((one) => one.in_use || one.waits || one.most !== null);
   if (!pools.length) return quiet(title, "No slot is in use.");
   const tenants = [...new Set(pools.flatMap((one) => one.tenants.map(({ tenant }) => tenant)))].sort();
   const colour = (tenant) => colourOf(tenants.indexOf(tenant)), shown = pools.slice(0, 8);

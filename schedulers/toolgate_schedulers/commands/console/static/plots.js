@@ -74,7 +74,7 @@ function options(one, { width, lines, words, log }) {
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
     scales: { x: { time: true }, y: log ? { distr: 3, range: powers } : { range: linear } },
     axes: [
-      { ...axis, grid: { show: false }, space: 70, values: (_, ticks) => ticks.map((at) => clock(at).slice(0, 5)) },
+      { ...axis, grid: { show: false }, size: 26, space: 70, values: (_, ticks) => ticks.map((at) => clock(at).slice(0, 5)) },
       { ...axis, size: 58, space: 34, grid: log ? { ...axis.grid, filter: wholePowers } : axis.grid, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : words(tick))) },
     ],
     series: [{}, ...lines.map(({ name, colour, bars, dash }) => ({

@@ -3,7 +3,7 @@ import { ask, choice, whole } from "./dialog.js";
 import { $, figure, get, h, number, percent, post, show, table, visible } from "./dom.js";
 import { filterBy } from "./live.js";
 
-const form = $("trial"), PAUSE_MS = 100;
+const form = $("trial"), PAUSE_MS = 50;
 const SAMPLE = "rules:\n  - tools: delete_*\n    action: ask\n    prompt: Delete this?\ndefault: allow\n";
 let policies = [], timer, running = false, typed = 0, filled = "", wanted = () => false;
 
