@@ -40,7 +40,7 @@ rules:
     "approval": "rules: [{tools: refund, prompt: 'Is the customer known?'}]",
     "slots": """
 pools:
-- {name: browser, tools: "browser_*", limit: 3, wait_s: 300, share: {by: "label:team"}}
+- {name: browser, tools: "browser_*", limit: 1, wait_s: 300, share: {by: "label:team"}}
 - {name: files, tools: [read_file, write_file], shared: {tools: "read_*"}, key: $.path}
 """,
     "cost-aware": """

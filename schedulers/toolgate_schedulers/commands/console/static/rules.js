@@ -94,12 +94,12 @@ function result({ judged: count, of, unreadable, heard, counts, groups, more, sc
 }
 
 function changes(groups, seen) {
-  const columns = [["tool", ""], ["agent", ""], ["calls", "num"], ...seen.map(([, words]) => [words, "num"]), ["by", ""], ["", ""]];
+  const columns = [["tool", ""], ["agent", ""], ["calls", "num"], ...seen.map(([, words]) => [words, "num"]), ["by", ""], ["", "num"]];
   return table("What the rules would have changed", columns, groups.map((one) => h("tr", {},
     h("th", { scope: "row" }, visible(one.tool)), h("td", {}, visible(one.agent || "–")), h("td", { class: "num" }, number(one.of)),
     seen.map(([name]) => h("td", { class: one[name] ? "num strong" : "num none" }, one[name] ? number(one[name]) : "·")),
     h("td", { class: "said" }, visible(one.rules.join(", "))),
-    h("td", {}, one.examples.length ? h("button", { type: "button", class: "link", "aria-label": `An example of ${visible(one.tool)}`,
+    h("td", { class: "num" }, one.examples.length ? h("button", { type: "button", class: "link", "aria-label": `An example of ${visible(one.tool)}`,
       onclick: () => { location.hash = "live"; filterBy("text", one.examples[0]); } }, "example") : ""))));
 }
 
