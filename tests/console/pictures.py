@@ -161,7 +161,9 @@ async def take(url: str, wanted: "Path | None") -> list[str]:
                     chromium, f"{address}#{view}", viewport=size, color_scheme=scheme, **phone
                 ) as page:
                     await page.page.wait_for_timeout(3000)
-                    await page.page.screenshot(path=folder / f"{name}.png", full_page=wanted is not None or width > 600)
+                    await page.page.screenshot(
+                        path=folder / f"{name}.png", full_page=wanted is not None or width > 600
+                    )
                     wrong += [f"{name}: {one}" for one in page.wrong]
     finally:
         console.terminate()
