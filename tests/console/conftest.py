@@ -236,6 +236,6 @@ async def chromium():
 
 @pytest.fixture
 async def page(chromium, console, token):
-    async with opened(chromium, f"{console.url}?token={token}") as made:
+    async with opened(chromium, f"{console.url}?token={token}#live") as made:
         yield made
         assert made.wrong == []

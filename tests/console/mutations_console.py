@@ -54,4 +54,20 @@ MUTANTS = (
         "for each in one.held[:MAX_CALLS]",
         "../console/test_console_queue.py::test_a_queue_is_told_call_by_call",
     ),
+    Mutant(
+        "rollouts",
+        "rules that are tried count beside those that they replace",
+        f"{_CONSOLE}/rule_trial.py",
+        "effect = replay_decision(case.ruled, [given], without=(self._scheduler,))",
+        "effect = replay_decision(case.ruled, [given])",
+        "../console/test_console_rules.py::test_a_denial_of_another_scheduler_stands_and_its_own_falls_away",
+    ),
+    Mutant(
+        "law 5",
+        "a trial of rules goes on as long as it likes",
+        f"{_CONSOLE}/rule_trial.py",
+        "if time.monotonic() > until:",
+        "if False:",
+        "../console/test_console_rules.py::test_a_trial_is_bounded_in_time_and_begins_with_the_newest",
+    ),
 )

@@ -67,7 +67,7 @@ async def test_the_tree_is_shown_and_an_agent_is_stopped_with_all_below_it_by_ke
     assert indents == ["0rem", "1.25rem"]
     assert await row(page, "worker").locator("th").get_attribute("title") == "boss > worker"
 
-    await row(page, "boss").get_by_role("button").focus()
+    await row(page, "boss").get_by_role("button", name="Stop").focus()
     for _ in range(2):  # rows are drawn anew, and the focus stays
         age = row(page, "boss").locator("td").nth(5)
         await expect(age).not_to_have_text(await age.inner_text(), timeout=20_000)
@@ -103,6 +103,23 @@ async def test_all_are_stopped_after_the_tools_that_run(page, world, team):
     assert await asyncio.to_thread(run.wait, BOUND_S) == 1
     assert world.has("boss.ended", "worker.ended")
     await page.page.get_by_role("heading", name="No agent is alive").wait_for()
+
+
+async def test_agents_are_paused_and_resumed_on_the_page(page, world, team, wait_until):
+    run = await team()
+    await row(page, "worker").wait_for()
+    await row(page, "boss").get_by_role("button", name="Pause").click()
+    dialog = page.page.get_by_role("dialog")
+    await dialog.get_by_text("2 agents wait with the next call").wait_for()
+    await dialog.get_by_role("button", name="Pause", exact=True).click()
+    await row(page, "worker").get_by_text("paused: tool wait").wait_for()
+    order = page.page.locator("#orders tbody tr")
+    assert "anna (console)" in await order.inner_text()
+    await order.get_by_role("button", name="End the pause").click()
+    await row(page, "worker").get_by_text("tool wait", exact=True).wait_for()
+    await order.wait_for(state="detached")
+    world.go()
+    assert await asyncio.to_thread(run.wait, BOUND_S) == 0
 
 
 async def test_a_name_that_an_agent_was_given_is_text_and_fits_a_phone(console, world, team):

@@ -117,7 +117,7 @@ async def test_calls_are_approved_and_refused_and_the_agent_is_told_why(page, he
 
 async def test_who_comes_second_is_told_who_was_first(page, held, chromium, console, token):
     agent, root = held({"path": "one.txt", "content": "1"})
-    async with opened(chromium, f"{console.url}?token={token}") as other:
+    async with opened(chromium, f"{console.url}?token={token}#live") as other:
         for each in (page, other):
             await each.go("approvals")
             await each.page.locator("article.card").wait_for()

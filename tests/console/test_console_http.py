@@ -12,7 +12,9 @@ TOKEN = "a-token-of-enough-letters"
 PATHS = [
     "/api/me",
     "/api/live",
+    "/api/glance",
     "/api/rates",
+    "/api/policies",
     "/api/budgets",
     "/api/queue",
     "/api/roster",
@@ -173,15 +175,22 @@ async def test_the_page_fetches_nothing_from_anywhere_else(console):
     names += [
         f"static/{name}.js"
         for name in (
+            "agents",
             "approvals",
             "budgets",
             "chart",
             "detail",
+            "dialog",
             "dom",
+            "glance",
+            "plots",
             "queue",
+            "queue-orders",
             "rates",
             "revisions",
             "roster",
+            "rules",
+            "timespan",
         )
     ]
     for name in names:

@@ -5,11 +5,23 @@ import json
 
 import pytest
 from chromium import CUT_OFF, PHONE, opened, rows
+from toolgate_schedulers.commands.console import hub
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(180)]
 BOUND_S = 30.0
-VIEWS = ["live", "agents", "approvals", "queue", "rates", "budgets", "revisions", "roster"]
+VIEWS = [
+    "glance", "live", "agents", "approvals", "queue", "rates", "budgets", "rules", "revisions", "roster",
+]  # fmt: skip
 LONG = {"path": "a/very/long/path/" * 20, "content": "word " * 400}
+GAPS = """(bar) => {
+  const lines = new Map();
+  for (const one of bar.children) {
+    const at = one.getBoundingClientRect();
+    if (at.width) lines.set(Math.round(at.top), (lines.get(Math.round(at.top)) ?? 0) + at.width);
+  }
+  return [...lines.values()].filter((width) => Math.abs(width - innerWidth) > 2);
+}"""
+"""The lines of the bar that do not fill the window."""
 
 
 async def has_rows(page, count):
@@ -105,7 +117,7 @@ async def test_the_list_goes_by_keys(page, teller):
 
 async def test_a_wrong_token_sees_nothing(chromium, console, teller, namespace):
     await teller.tell(2, tool_name="launch_rockets")
-    async with opened(chromium, f"{console.url}?token=wrong") as stranger:
+    async with opened(chromium, f"{console.url}?token=wrong#live") as stranger:
         await stranger.page.get_by_role("heading", name="Sign in").wait_for()
         await stranger.page.goto(f"{console.url}#approvals")
         content = await stranger.page.content()
@@ -119,6 +131,7 @@ async def test_a_wrong_token_sees_nothing(chromium, console, teller, namespace):
         await stranger.page.get_by_label("Your name").fill("Bert")
         await stranger.page.get_by_role("button", name="Sign in").click()
         await stranger.page.get_by_role("button", name="Bert").wait_for()
+        await stranger.go("live")
         await stranger.page.get_by_text("launch_rockets").first.wait_for()
 
 
@@ -158,10 +171,10 @@ async def test_rates_budgets_and_roster_are_drawn_with_tables_beside(page, telle
     await page.go("rates")
     line = page.page.get_by_role("row", name="policy")
     await line.get_by_text("75.0 %").wait_for()
-    label = await page.page.locator("svg.chart").get_attribute("aria-label")
+    label = await page.page.locator("#rates-chart [role=img]").get_attribute("aria-label")
     assert "75.0 % of 4 decisions" in label
     await page.page.get_by_role("button", name="1 hour").click()
-    await page.page.locator("svg.chart[aria-label*=hour]").wait_for()
+    await page.page.locator("#rates-chart [aria-label*=hour]").wait_for()
     await page.go("budgets")
     await page.page.get_by_text("Nothing was spent yet").wait_for()
     await page.go("queue")
@@ -174,7 +187,7 @@ async def test_rates_budgets_and_roster_are_drawn_with_tables_beside(page, telle
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_it_is_readable_on_a_phone_in_both_themes(chromium, console, token, teller, scheme):
     await teller.tell(5, "deny", tool_name="t" * 200, tool_input=LONG, reason="r" * 900, agent="a" * 90)
-    async with opened(chromium, f"{console.url}?token={token}", color_scheme=scheme, **PHONE) as page:
+    async with opened(chromium, f"{console.url}?token={token}#live", color_scheme=scheme, **PHONE) as page:
         await has_rows(page, 5)
         await rows(page).first.click()
         await page.page.locator("#rows .detail").wait_for()
@@ -223,7 +236,7 @@ CONTRAST = """() => {
 async def test_all_text_stands_out_from_what_is_behind_it(chromium, console, token, teller, scheme):
     for outcome in ("continue", "deny"):
         await teller.tell(1, outcome, silent=["quiet"], reason="why", scheduler="policy")
-    async with opened(chromium, f"{console.url}?token={token}", color_scheme=scheme) as page:
+    async with opened(chromium, f"{console.url}?token={token}#live", color_scheme=scheme) as page:
         await has_rows(page, 2)
         await rows(page).first.click()
         await page.page.locator("#rows .detail").wait_for()
@@ -238,7 +251,7 @@ async def test_a_console_that_ends_is_said_to_be_away_and_a_new_one_asks_to_sign
     where = ("--redis", server_url, "--namespace", namespace, "--json")
     first = process("toolgate", "console", "--port", 0, *where)
     ready = await wait_until(lambda: first.stdout.strip() and json.loads(first.stdout), timeout=BOUND_S)
-    async with opened(chromium, ready["url"]) as page:
+    async with opened(chromium, f"{ready['url']}#live") as page:
         await page.page.get_by_text("No decisions yet").wait_for()
         first.signal(2)
         assert await asyncio.to_thread(first.wait) == 0
@@ -247,6 +260,65 @@ async def test_a_console_that_ends_is_said_to_be_away_and_a_new_one_asks_to_sign
         second = process("toolgate", "console", "--port", port, *where)
         await wait_until(lambda: second.stdout.strip(), timeout=BOUND_S)
         await page.page.get_by_text("You are signed out").wait_for()
-        await page.page.goto(json.loads(second.stdout)["url"])
+        await page.page.goto(f"{json.loads(second.stdout)['url']}#live")
         await page.page.get_by_text("No decisions yet").wait_for()
         assert "Traceback" not in first.stderr + second.stderr
+
+
+async def test_the_first_page_draws_the_fleet_in_both_themes(chromium, console, token, teller):
+    await teller.tell(20)
+    await teller.tell(5, "deny", scheduler="policy")
+    async with opened(chromium, f"{console.url}?token={token}") as page:
+        await page.page.locator("#glance-decisions canvas").wait_for()
+        label = await page.page.locator("#glance-decisions [role=img]").get_attribute("aria-label")
+        assert label == "25 decisions in the last 15 minutes, 5 vetoed, 0 replaced"
+        await page.page.locator("#glance-figures").get_by_text("20.0 %").wait_for()
+        await page.page.locator("#glance-latency canvas").wait_for()
+        await page.page.get_by_text("No budget with a limit is in use.").wait_for()
+        await page.page.get_by_text("Nobody waits.").wait_for()
+        await page.page.evaluate("document.querySelector('#glance-decisions canvas').old = true")
+        await page.page.get_by_role("button", name="Switch between light and dark").click()
+        fresh = "() => !document.querySelector('#glance-decisions canvas')?.old"
+        await page.page.wait_for_function(fresh)
+        await page.page.get_by_role("button", name="1 hour").click()
+        await page.page.locator("#glance-decisions [aria-label*=hour]").wait_for()
+        assert page.wrong == []
+
+
+async def test_nothing_moves_while_a_row_is_open(page, teller):
+    await teller.tell(3)
+    await has_rows(page, 3)
+    await rows(page).first.click()
+    await page.page.locator("#rows .detail").wait_for()
+    await teller.tell(5)
+    await page.page.get_by_role("button", name="Go on (5 new)").wait_for()
+    await has_rows(page, 3)
+    await page.page.get_by_role("button", name="Go on (5 new)").click()
+    await has_rows(page, 8)
+    assert await page.page.locator("#rows .detail").count() == 0
+    await page.page.get_by_role("button", name="Pause").wait_for()
+
+
+async def test_a_stream_that_stands_still_is_told_to_be_stale(page, teller, monkeypatch):
+    monkeypatch.setattr(hub, "HEARTBEAT_S", 3600.0)
+    await page.page.clock.install()
+    await page.page.reload()
+    pulse = page.page.locator("#pulse-words")
+    await pulse.get_by_text("live", exact=True).wait_for()
+    await page.page.clock.fast_forward(13_000)
+    await pulse.get_by_text("stale").wait_for()
+    await page.page.get_by_text("has sent nothing since").wait_for()
+    await teller.tell(1)
+    await pulse.get_by_text("live", exact=True).wait_for()
+
+
+async def test_the_bar_of_a_phone_has_no_gaps_and_leads_to_every_view(chromium, console, token):
+    async with opened(chromium, f"{console.url}?token={token}", **PHONE) as page:
+        bar = page.page.locator("#nav")
+        assert await bar.evaluate(GAPS) == []
+        await bar.get_by_role("button", name="More").click()
+        assert await bar.evaluate(GAPS) == []
+        await bar.get_by_role("link", name="Revisions").click()
+        await page.page.locator("#view-revisions").wait_for()
+        await bar.get_by_role("button", name="Revisions").click()
+        await bar.get_by_role("link", name="Roster").wait_for()

@@ -6,7 +6,7 @@ from toolgate_bus.ledger.money.calendar import CalendarWindow
 from toolgate_bus.ledger.money.ledger import Balance
 from toolgate_bus.ledger.money.limits import BudgetDescription
 from toolgate_schedulers.commands.console import spending
-from toolgate_schedulers.commands.console.budgets import describe_accounts
+from toolgate_schedulers.commands.console.budgets import describe_account, sort_accounts
 from toolgate_schedulers.commands.console.spending import LlmSpend
 
 pytestmark = pytest.mark.pure
@@ -26,8 +26,8 @@ def request(id_, model="m-1"):
 
 def shown(spend, spent=0):
     book = Book("budget", DAILY, {}, [Balance("daily/fleet", DAY, 10_000_000, spent, 0)])
-    (one,) = describe_accounts(book, NOW, spend)
-    return one
+    (one,) = sort_accounts(book, NOW)
+    return describe_account(one, NOW, spend)
 
 
 def test_llms_are_told_from_tools_and_by_model():
@@ -111,6 +111,6 @@ def test_what_is_remembered_is_bounded_whatever_comes(monkeypatch):
 )
 def test_a_window_says_when_it_ends(budget, window, ends):
     balance = Balance(f"{budget.name}/fleet", window, 1, 0, 0)
-    (one,) = describe_accounts(Book("budget", {budget.name: budget}, {}, [balance]), NOW)
-    assert one["ends"] == ends
+    (one,) = sort_accounts(Book("budget", {budget.name: budget}, {}, [balance]), NOW)
+    assert describe_account(one, NOW)["ends"] == ends
     assert ends is None or ends > NOW

@@ -39,7 +39,7 @@ from toolgate_bus.state.config_record import (
     stage_of,
     undo,
 )
-from toolgate_bus.state.config_store import ConfigsRead, ConfigStore, ReplicaReport
+from toolgate_bus.state.config_store import SEEN_S, ConfigsRead, ConfigStore, ReplicaReport
 from toolgate_bus.state.notifications import RedisNotices
 from toolgate_bus.state.rollout_rules import TrialCounts, parse_condition
 from toolgate_bus.telemetry.printable import visible
@@ -68,8 +68,17 @@ class CheckedConfig(NamedTuple):
 class ConfigCommands:
     """Configurations of one scheduler, as an operator's command sees and changes them."""
 
-    def __init__(self, commands: RedisCommands, namespace: str, name: str, keyring: Keyring | None) -> None:
+    def __init__(
+        self,
+        commands: RedisCommands,
+        namespace: str,
+        name: str,
+        keyring: Keyring | None,
+        by: str | None = None,
+    ) -> None:
+        """Prepare; `by` is the person who changes them, by default the user of this process."""
         self.name, self._commands, self._namespace = name, commands, namespace
+        self._by = by or find_user()
         self.store = ConfigStore(commands, namespace, name, keyring)
         self._notices = RedisNotices(commands, commands, namespace)
 
@@ -81,7 +90,7 @@ class ConfigCommands:
         With `instead_of`, raise ConfigError if another configuration than that digest is in force.
         """
         now, digest = await self.store.now(), digest_of(text)
-        new = StoredConfig(digest, label, find_user(), now, len(text), spec[:128])
+        new = StoredConfig(digest, label, self._by, now, len(text), spec[:128])
 
         def change(record: ConfigRecord) -> ConfigRecord:
             if instead_of not in (None, record.active):
@@ -146,7 +155,7 @@ class ConfigCommands:
 
     async def move(self, *, cancel: bool) -> ConfigsRead:
         """Cancel the rollout, or start its next stage now."""
-        now, who = await self.store.now(), find_user()
+        now, who = await self.store.now(), self._by
 
         def change(record: ConfigRecord, progress: Progress | None) -> Progress:
             found = stage_of(record, progress)
@@ -175,7 +184,7 @@ class ConfigCommands:
 
     async def _tell(self, event: ChangeEvent, was: ConfigRecord, now: ConfigRecord) -> None:
         config = now.config(now.active)
-        author, label = find_user(), config.label if config else ""
+        author, label = self._by, config.label if config else ""
         names = now.name(now.active), was.name(was.active)
         at = await self.store.now()
         await tell_change(self._notices, ConfigChange(event, self.name, *names, label, author, "", at))
@@ -221,7 +230,11 @@ class Status:
     def _replica(self, member: Member) -> dict[str, Any]:
         report = self.reports.get(member.replica)
         if report is None:
-            return {"replica": member.replica, "revision": member.revision.text, "follows": False}
+            # Replicas report once something was pushed. Until then, and just after it, nothing is known.
+            record = self.read.record
+            newest = max((one.at for one in record.configs), default=self.now)
+            follows = False if record.number and self.now - newest > SEEN_S else None
+            return {"replica": member.replica, "revision": member.revision.text, "follows": follows}
         told = {"replica": member.replica, "revision": report.revision, "follows": True}
         told |= {"trial": report.trial} if report.trial else {}
         return told | ({"refused": report.refused} if report.refused else {})

@@ -279,7 +279,7 @@ def _show(told: dict[str, Any]) -> None:
     for one in told["replicas"]:
         words = f"rules by {one['revision'] or 'an unknown revision'}"
         words += f", tries {one['trial']}" if one.get("trial") else ""
-        words += "" if one["follows"] else "; does not follow pushed configurations"
+        words += "; does not follow pushed configurations" if one["follows"] is False else ""
         words += f"; refused: {one['refused']}" if one.get("refused") else ""
         print_text(f"  {one['replica']} {words}")
 

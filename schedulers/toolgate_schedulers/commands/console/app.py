@@ -20,10 +20,13 @@ from toolgate_bus.protocol.json_values import UnreadableJson, read_json
 
 from toolgate_schedulers.commands.approvals.answer import Person
 from toolgate_schedulers.commands.console.access import Access, Session
-from toolgate_schedulers.commands.console.console_state import ConsoleState, StopRequest
+from toolgate_schedulers.commands.console.agents import PauseRequest, ResumeRequest, StopRequest
+from toolgate_schedulers.commands.console.budgets import query_from
+from toolgate_schedulers.commands.console.console_state import ConsoleState
 from toolgate_schedulers.commands.console.filters import filter_from
 from toolgate_schedulers.commands.console.inbox import AnswerRequest, CorrectionProblem
 from toolgate_schedulers.commands.console.queues import DropRequest, LimitRequest, MoveRequest
+from toolgate_schedulers.commands.console.rule_trial import PushRequest, TrialRequest
 from toolgate_schedulers.commands.console.security_middleware import (
     SecurityMiddleware,
     body_of,
@@ -36,6 +39,7 @@ WINDOWS: Final = {"15m": 900, "1h": 3600}
 POINTS: Final = 60
 _CHANGES: Final = (("move", MoveRequest), ("drop", DropRequest), ("limit", LimitRequest))
 """Changes of a queue; to drain a pool, its limit is set to 0."""
+_AGENT_ORDERS: Final = (("stop", StopRequest), ("pause", PauseRequest), ("resume", ResumeRequest))
 WRONG: Final = "That is not the token. The console prints it when it starts."
 
 
@@ -52,6 +56,7 @@ def make_app(access: Access, known: ConsoleState, host: str, *, tls: bool = Fals
         Route("/api/sign-out", console.sign_out, methods=["POST"]),
         Route("/api/live", console.live),
         Route("/api/decisions/{id}", console.decision),
+        Route("/api/glance", console.glance),
         Route("/api/rates", console.rates),
         Route("/api/budgets", console.budgets),
         Route("/api/roster", console.roster),
@@ -60,7 +65,13 @@ def make_app(access: Access, known: ConsoleState, host: str, *, tls: bool = Fals
         Route("/api/revisions", console.revisions),
         Route("/api/revisions/{name}/diff", console.diff),
         Route("/api/agents", console.agents),
-        Route("/api/agents/stop", console.stop, methods=["POST"]),
+        *(
+            Route(f"/api/agents/{act}", console.order_agents(asks), methods=["POST"])
+            for act, asks in _AGENT_ORDERS
+        ),
+        Route("/api/policies", console.policies),
+        Route("/api/policies/try", console.try_rules, methods=["POST"]),
+        Route("/api/policies/push", console.push_rules, methods=["POST"]),
         Route("/api/approvals", console.approvals),
         Route("/api/approvals/{id}/answer", console.answer, methods=["POST"]),
     ]
@@ -134,16 +145,17 @@ class _Console:
             return _error(words, 404)
         return _json(found)
 
+    async def glance(self, request: Request) -> Response:
+        """Answer with the fleet at a glance."""
+        return _json(await self._known.glance(_window_of(request), POINTS))
+
     async def rates(self, request: Request) -> Response:
         """Answer with counts over time."""
-        window = request.query_params.get("window", "15m")
-        if window not in WINDOWS:
-            raise ConfigError(f"window: must be one of {', '.join(WINDOWS)}")
-        return _json(self._known.rates.over(WINDOWS[window], POINTS, time.time()))
+        return _json(self._known.rates.over(_window_of(request), POINTS, time.time()))
 
     async def budgets(self, request: Request) -> Response:
-        """Answer with the money spent and reserved."""
-        return _json({"books": await self._known.budgets()})
+        """Answer with a part of the money spent and reserved."""
+        return _json({"books": await self._known.budgets(query_from(request.query_params))})
 
     async def roster(self, request: Request) -> Response:
         """Answer with the schedulers and orchestrators that are alive."""
@@ -181,13 +193,39 @@ class _Console:
         """Answer with the trees of living agents."""
         return _json(await self._known.agents())
 
-    async def stop(self, request: Request) -> Response:
-        """End turns, on a person's order."""
+    def order_agents(
+        self, asks: type[StopRequest | PauseRequest | ResumeRequest]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """Return the handler of one kind of order to agents."""
+
+        async def order(request: Request) -> Response:
+            try:
+                asked = asks.model_validate(await _json_of(request))
+            except ValidationError as error:
+                return _misfit("the order to agents is malformed", error)
+            return _json(await self._known.order_agents(asked, session_of(request).user))
+
+        return order
+
+    async def policies(self, request: Request) -> Response:
+        """Answer with the policies whose rules can be tried and pushed."""
+        return _json({"policies": await self._known.policies()})
+
+    async def try_rules(self, request: Request) -> Response:
+        """Answer with what rules would have changed."""
         try:
-            asked = StopRequest.model_validate(await _json_of(request))
+            asked = TrialRequest.model_validate(await _json_of(request))
         except ValidationError as error:
-            return _misfit("the order to stop is malformed", error)
-        return _json(await self._known.stop(asked, session_of(request).user))
+            return _misfit("the rules are malformed", error)
+        return _json(await self._known.trial.run(asked))
+
+    async def push_rules(self, request: Request) -> Response:
+        """Push rules as a shadow or for a share of the sessions, on a person's order."""
+        try:
+            asked = PushRequest.model_validate(await _json_of(request))
+        except ValidationError as error:
+            return _misfit("the order to push is malformed", error)
+        return _json(await self._known.push(asked, session_of(request).user))
 
     async def approvals(self, request: Request) -> Response:
         """Answer with the calls that wait for a person."""
@@ -206,6 +244,14 @@ class _Console:
             return _json(await self._known.inbox.answer(request.path_params["id"], asked, who))
         except CorrectionProblem as error:
             return JSONResponse({"error": str(error), "fields": error.fields, "doubts": error.doubts}, 422)
+
+
+def _window_of(request: Request) -> int:
+    """Return the seconds that a page looks back; raise ConfigError."""
+    window = request.query_params.get("window", "15m")
+    if window not in WINDOWS:
+        raise ConfigError(f"window: must be one of {', '.join(WINDOWS)}")
+    return WINDOWS[window]
 
 
 async def _json_of(request: Request) -> Mapping[str, Any]:

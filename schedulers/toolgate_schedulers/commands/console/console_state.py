@@ -3,29 +3,36 @@
 import asyncio
 import secrets
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from pydantic import Field
 from toolgate_bus.commands.decisions.explained import explain
-from toolgate_bus.config.check import StrictModel
 from toolgate_bus.errors import TransportError
 from toolgate_bus.facts.reader import FactsReader
-from toolgate_bus.protocol.agents import forest, select_targets, stop_of
-from toolgate_bus.protocol.money import format_amount
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.state.shared import connect_shared_state
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.roster.roster import BEAT_SECONDS, Roster
-from toolgate_bus.transport.redis.storage.agent_directory import AgentDirectory
-from toolgate_bus.transport.redis.storage.pauses import PauseBoard
 from toolgate_bus.transport.redis.tasks import keep
 
 from toolgate_schedulers.commands.approvals.answer import Fact
-from toolgate_schedulers.commands.console.budgets import BudgetReader
+from toolgate_schedulers.commands.console.agents import (
+    AgentTrees,
+    PauseRequest,
+    ResumeRequest,
+    StopRequest,
+)
+from toolgate_schedulers.commands.console.budgets import (
+    BudgetQuery,
+    BudgetReader,
+    ReadBook,
+    describe_book,
+)
 from toolgate_schedulers.commands.console.filters import Filter
+from toolgate_schedulers.commands.console.glance import MoneyHistory, describe_pools, list_waits
 from toolgate_schedulers.commands.console.hub import Hub
 from toolgate_schedulers.commands.console.inbox import ApprovalInbox
 from toolgate_schedulers.commands.console.queues import (
@@ -38,6 +45,7 @@ from toolgate_schedulers.commands.console.rates import Rates
 from toolgate_schedulers.commands.console.revisions import RevisionReader
 from toolgate_schedulers.commands.console.ring import DecisionEntry, Ring
 from toolgate_schedulers.commands.console.rows import recipients_of
+from toolgate_schedulers.commands.console.rule_trial import PushRequest, RulePusher, RuleTrial
 from toolgate_schedulers.commands.scheduler_list import as_json, lines_of
 from toolgate_schedulers.shipped.approval.queue import ApprovalQueue
 
@@ -49,33 +57,13 @@ FEW: Final = 100
 AT_ONCE: Final = 250
 """Facts that are handled before others on the event loop have their turn."""
 AWAY_S: Final = 0.5
-MAX_COUNT: Final = 500
-"""Maximum number of agents that a page is sent; the youngest trees are left out."""
+MAX_POLICIES: Final = 50
+MAX_LATELY: Final = 500
+MAX_NAMED: Final = 5
+"""Maximum number of agents that a page is told of one process."""
 
-Id = Annotated[str, Field(min_length=1, max_length=256)]
 Read = TypeVar("Read")
 _log = get_logger("toolgate.console")
-
-
-class StopRequest(StrictModel):
-    """Order of a page to stop agents."""
-
-    session: Id | None
-    """Session to stop, with all agents that work for it; None stops everyone."""
-    now: Annotated[bool, Field(strict=True)]
-    """True to stop at once, False to stop after the running tools."""
-
-
-async def list_agents(fleet: AgentDirectory) -> dict[str, Any]:
-    """Return each agent after the one it works for, oldest trees first; raise TransportError."""
-    living = forest(await fleet.agents())
-    return {
-        "agents": [
-            {**one.as_json(), "depth": depth, "spent": format_amount(one.cost) if one.cost else None}
-            for depth, one in living[:MAX_COUNT]
-        ],
-        "more": len(living[MAX_COUNT:]),
-    }
 
 
 class ConsoleState:
@@ -86,10 +74,13 @@ class ConsoleState:
         self.ring, self.rates = Ring(), Rates()
         self.hub = Hub(self.ring, secrets.token_hex(4))
         self.inbox = ApprovalInbox(desk, self._find_decision, self._find_last_arguments)
-        self._roster, self._fleet = Roster(commands, namespace), AgentDirectory(commands, namespace)
-        self._pauses = PauseBoard(commands, namespace)
+        self.money, self.trial = MoneyHistory(), RuleTrial(self.ring)
+        self.read_at = time.monotonic()
+        """Time of the last read of facts that reached the bus."""
+        self._roster, self._trees = Roster(commands, namespace), AgentTrees(commands, namespace)
         self.books, self._queues = BudgetReader(commands, namespace), QueueReader(commands, namespace)
-        self._revisions = RevisionReader(commands, namespace, self._fleet.agents)
+        self._revisions = RevisionReader(commands, namespace, self._trees.directory.agents)
+        self._pusher = RulePusher(commands, namespace)
         self._kept: dict[str, tuple[float, Any]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
@@ -111,9 +102,29 @@ class ConsoleState:
             "followed": len(after),
         }
 
-    async def budgets(self) -> list[dict[str, Any]]:
-        """Return the money spent and reserved; raise TransportError."""
+    async def glance(self, window_s: int, points: int) -> dict[str, Any]:
+        """Return the fleet at a glance; raise TransportError."""
+        counted = self.rates.over(window_s, points, time.time())
+        queues, agents, calls = await self.queues(), await self.agents(), await self.inbox.list_calls()
+        waits, more = list_waits(queues, calls["waiting"], agents["agents"])
+        names = ("since", "until", "step", "points", "per_second", "all", "latency")
+        return {
+            **{name: counted[name] for name in names},
+            "money": self.money.over(counted["since"], counted["step"], counted["points"]),
+            "pools": describe_pools(queues),
+            "waits": waits,
+            "more_waits": more,
+            "agents": len(agents["agents"]) + agents["more"],
+            "people": len(calls["waiting"]),
+        }
+
+    async def read_books(self) -> list[ReadBook]:
+        """Return the books of money; raise TransportError."""
         return await self._fresh("budgets", self.books.read)
+
+    async def budgets(self, asked: BudgetQuery) -> list[dict[str, Any]]:
+        """Return a part of the money spent and reserved; raise TransportError."""
+        return [describe_book(read, asked) for read in await self.read_books()]
 
     async def queues(self) -> list[dict[str, Any]]:
         """Return the calls that have slots, and those that wait; raise TransportError."""
@@ -132,37 +143,63 @@ class ConsoleState:
         """Return the difference between two configurations; raise ConfigError, TransportError."""
         return await self._revisions.diff(name, one, other)
 
+    async def policies(self) -> list[dict[str, Any]]:
+        """Return the policies whose rules a person may try and push; raise TransportError."""
+        return await self._fresh("policies", self._read_policies)
+
+    async def push(self, asked: PushRequest, by: str) -> dict[str, Any]:
+        """Push rules and begin their rollout; raise ConfigError, TransportError."""
+        told = await self._pusher.push(asked, by)
+        for name in ("policies", "revisions"):
+            self._kept.pop(name, None)
+        return told
+
     async def roster(self) -> dict[str, Any]:
         """Return the schedulers and orchestrators that are alive; raise TransportError."""
         return await self._fresh("roster", self._read_roster)
 
     async def agents(self) -> dict[str, Any]:
         """Return the trees of living agents; raise TransportError."""
-        return await self._fresh("agents", lambda: list_agents(self._fleet), AGENTS_FRESH_S)
+        return await self._fresh("agents", self._trees.read, AGENTS_FRESH_S)
 
-    async def stop(self, asked: StopRequest, by: str) -> dict[str, Any]:
-        """Stop agents; return the number of turns that this will end, and the id of the stop.
-
-        Raise ConfigError for a session that is gone or if too many stops are in force, TransportError.
-        """
-        living = await self._fleet.agents()
-        ids = () if asked.session is None else (asked.session,)
-        order = stop_of(living, ids, now=asked.now, by=f"{by} (console)")
-        stop, mark = await self._pauses.stop(order)
-        await self._pauses.tell(secrets.token_hex(8), mark)
+    async def order_agents(
+        self, asked: StopRequest | PauseRequest | ResumeRequest, by: str
+    ) -> dict[str, Any]:
+        """Stop, pause or resume agents; raise ConfigError if that is impossible, TransportError."""
+        match asked:
+            case StopRequest():
+                told = await self._trees.stop(asked, by)
+            case PauseRequest():
+                told = await self._trees.pause(asked, by)
+            case ResumeRequest():
+                told = await self._trees.resume(asked)
         self._kept.pop("agents", None)
-        turns = sum(one.doing != "idle" for one in select_targets(order, living))
-        return {"turns": turns, "stop": stop.id}
+        return told
 
     async def _read_queues(self) -> list[dict[str, Any]]:
         return await self._queues.read((await self._roster.read()).members)
 
+    async def _read_policies(self) -> list[dict[str, Any]]:
+        names = sorted({one.name for one in (await self._roster.read()).members})
+        return await self._pusher.read(names[:MAX_POLICIES])
+
     async def _read_roster(self) -> dict[str, Any]:
-        view = await self._roster.read(ages=True)
+        view, living = await self._roster.read(ages=True), await self._trees.directory.agents()
+        alive: dict[str, Counter[str]] = {}
+        for one in living:
+            alive.setdefault(one.orchestrator, Counter())[one.agent] += 1
+        lately = self._find_lately()
         return {
             "schedulers": [as_json(line) for line in lines_of(view.members, wires=view.wires)],
             "orchestrators": [
-                {"name": name, "asks": sorted(asked)} for name, asked in sorted(view.orchestrators.items())
+                {
+                    "name": name,
+                    "asks": sorted(asked),
+                    "agents": alive.get(name, Counter()).most_common(MAX_NAMED),
+                    "sessions": alive.get(name, Counter()).total(),
+                    "lately": sorted(lately.get(name, ()))[:MAX_NAMED],
+                }
+                for name, asked in sorted(view.orchestrators.items())
             ],
             "readers": view.readers_by_role(),
         }
@@ -176,7 +213,20 @@ class ConsoleState:
             return found
 
     def _counts(self) -> dict[str, Any]:
-        return {"total": self.rates.total, "per_second": self.rates.per_second(time.time())}
+        behind = round(time.monotonic() - self.read_at, 1)
+        return {
+            "total": self.rates.total,
+            "per_second": self.rates.per_second(time.time()),
+            "behind_s": behind,
+        }
+
+    def _find_lately(self) -> dict[str, set[str]]:
+        """Return the agents of the newest decisions by process: not every program tells of its sessions."""
+        found: dict[str, set[str]] = {}
+        for entry in self.ring.newest(MAX_LATELY, Filter()):
+            if entry.row["agent"]:
+                found.setdefault(str(entry.decision.get("orchestrator")), set()).add(entry.row["agent"])
+        return found
 
     async def _find_decision(self, id_: str) -> Fact | None:
         entry = self.ring.get(id_)
@@ -201,10 +251,11 @@ async def open_state(settings: BusSettings) -> AsyncGenerator[ConsoleState]:
     alive = FactsReader(commands, namespace).alive
     known = ConsoleState(commands, namespace, ApprovalQueue(shared.store, shared.notices, alive))
     reader = FactsReader(following, namespace, "console")
-    watcher = FactsWatcher(reader, known.ring, known.rates, known.hub, known.books)
+    watcher = FactsWatcher(reader, known)
     tasks = [
         asyncio.create_task(keep(watcher.run), name="console-watcher"),
         asyncio.create_task(keep(known.inbox.run, known.hub.tell), name="console-inbox"),
+        asyncio.create_task(keep(known.money.run, known.read_books), name="console-money"),
     ]
     try:
         yield known
@@ -221,8 +272,8 @@ async def open_state(settings: BusSettings) -> AsyncGenerator[ConsoleState]:
 class FactsWatcher:
     """Reader of the facts, on the roster as a console meanwhile."""
 
-    def __init__(self, reader: FactsReader, ring: Ring, rates: Rates, hub: Hub, books: BudgetReader) -> None:
-        self._reader, self._ring, self._rates, self._hub, self._books = reader, ring, rates, hub, books
+    def __init__(self, reader: FactsReader, known: ConsoleState) -> None:
+        self._reader, self._known, self._hub = reader, known, known.hub
         self._current = False
         """True once the stored facts have been read; pages do not get those one by one."""
 
@@ -249,13 +300,14 @@ class FactsWatcher:
                 self._hub.tell("bus", {"up": False, "why": str(error)})
                 await asyncio.sleep(AWAY_S)
                 continue
+            self._known.read_at = time.monotonic()
             for start in range(0, len(facts), AT_ONCE):
                 now, changed = time.time(), list[DecisionEntry]()
                 for fact in facts[start : start + AT_ONCE]:
                     try:
-                        self._rates.add(fact, now)
-                        self._books.learn(fact)
-                        entry = self._ring.take(fact)
+                        self._known.rates.add(fact, now)
+                        self._known.books.learn(fact)
+                        entry = self._known.ring.take(fact)
                     except Exception:  # noqa: BLE001 - one bad fact must not hide the others
                         _log.exception("a fact could not be taken in")
                         continue

@@ -18,7 +18,8 @@ MAX_CLIENTS: Final = 64
 MAX_ROWS: Final = 200
 """Maximum number of decisions queued for one page; beyond that the oldest are skipped."""
 PAUSE_S: Final = 0.25
-HEARTBEAT_S: Final = 10.0
+HEARTBEAT_S: Final = 4.0
+"""Seconds between two signs of life on a stream without news; a page that hears none for long says so."""
 AGAIN: Final = "again"
 
 
@@ -132,7 +133,7 @@ class Hub:
             while not self.closed and goes_on():
                 woken = await client.wait_for_news()
                 if not woken:
-                    yield ": nothing new\n\n"
+                    yield message("beat", _json(counts()))
                     continue
                 for event in self._next(client, counts()):
                     yield event

@@ -4,6 +4,7 @@ Pools beyond the first ones, and calls beyond a pool's first ones, are only coun
 shown can be changed, with the code of `toolgate queue`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Final, Literal
@@ -20,6 +21,8 @@ from toolgate_bus.transport.ports import Commands, Member
 MAX_QUEUES: Final = 20
 MAX_POOLS: Final = 50
 MAX_CALLS: Final = 100
+MAX_TENANTS: Final = 12
+OTHER: Final = "(others)"
 
 Id = Annotated[str, Field(min_length=1, max_length=256)]
 Level = Annotated[int, Field(strict=True, ge=-MAX_LEVEL, le=MAX_LEVEL)]
@@ -103,12 +106,24 @@ def _describe_queue(name: str, pools: Sequence[QueuedPool]) -> dict[str, Any]:
 def _describe_pool(one: QueuedPool) -> dict[str, Any]:
     return {
         "name": one.name,
-        "limit": one.limit,
-        "most": one.most,
+        "limit": None if one.limit >= MAX_LIMIT else one.limit,
+        "most": None if one.most >= MAX_LIMIT else one.most,
         "ruled": one.ruled,
         "adapted": one.adapted,
         "in_use": len(one.held),
         "waits": len(one.waiting),
+        "tenants": _count_tenants(one),
         "held": [asdict(each) for each in one.held[:MAX_CALLS]],
         "waiting": [asdict(each) for each in one.waiting[:MAX_CALLS]],
     }
+
+
+def _count_tenants(one: QueuedPool) -> list[dict[str, Any]]:
+    """Return the slots and waiting calls of each tenant; beyond `MAX_TENANTS`, of the others together."""
+    held, waiting = (Counter(call.tenant for call in calls) for calls in (one.held, one.waiting))
+    names = sorted(held.keys() | waiting.keys(), key=lambda name: (-held[name], -waiting[name], name))
+    shown = [{"tenant": name, "held": held[name], "waits": waiting[name]} for name in names[:MAX_TENANTS]]
+    if rest := names[MAX_TENANTS:]:
+        more = {"held": sum(held[name] for name in rest), "waits": sum(waiting[name] for name in rest)}
+        shown.append({"tenant": OTHER, **more})
+    return shown

@@ -1,13 +1,15 @@
-"""Count decisions over the last hour, in steps of five seconds: all, by tool, by scheduler.
+"""Count decisions over the last hour, in steps of five seconds: all, by tool, by scheduler, by latency.
 
 The veto rate is denied decisions over all decisions; a scheduler's own is its valid denies over the
 decisions that it was asked about. The counts are exact for any number of decisions. In each step the first
 200 names are counted separately.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from itertools import accumulate
 from typing import Any, Final
 
 from toolgate_schedulers.commands.console.rows import recipients_of, valid_verdicts
@@ -16,6 +18,43 @@ STEP_S: Final = 5
 HOUR_S: Final = 3600
 MAX_NAMES: Final = 200
 OTHER: Final = "(other)"
+FASTEST_MS: Final = 0.1
+RATIO: Final = 1.2
+"""Width of a class of latency: percentiles are right to about a tenth."""
+CLASSES: Final = 94
+"""Number of classes of latency, from 0.1 ms to half an hour."""
+
+
+class Latency:
+    """Counts of durations, by class."""
+
+    __slots__ = ("_counts", "count")
+
+    def __init__(self) -> None:
+        self._counts = [0] * CLASSES
+        self.count = 0
+        """Number of all durations."""
+
+    def add(self, seconds: Any) -> None:
+        """Count one duration; ignore what is none."""
+        if isinstance(seconds, int | float) and math.isfinite(seconds):
+            self._counts[_class_of(min(seconds, 1e6) * 1000)] += 1
+            self.count += 1
+
+    def merge(self, other: "Latency") -> None:
+        """Add the other counts to these."""
+        self._counts = [one + more for one, more in zip(self._counts, other._counts, strict=True)]
+        self.count += other.count
+
+    def percentiles(self, *parts: float) -> list[float] | None:
+        """Return the percentiles in milliseconds, such as 0.5 and 0.99; None if nothing was counted."""
+        return [self._percentile(part) for part in parts] if self.count else None
+
+    def _percentile(self, part: float) -> float:
+        wanted = math.ceil(part * self.count)
+        number = next(at for at, below in enumerate(accumulate(self._counts)) if below >= wanted)
+        middle: float = FASTEST_MS * RATIO ** (number - 0.5)
+        return round(middle, 1 if middle < 100 else 0)
 
 
 @dataclass(slots=True)
@@ -46,6 +85,7 @@ class DecisionCounts:
 class _Step:
     start: int
     total: DecisionCounts = field(default_factory=DecisionCounts)
+    latency: Latency = field(default_factory=Latency)
     tools: dict[str, DecisionCounts] = field(default_factory=dict)
     schedulers: dict[str, DecisionCounts] = field(default_factory=dict)
 
@@ -100,6 +140,7 @@ class Rates:
             "points": points,
             "per_second": self.per_second(now),
             "all": _series(every, points, place),
+            "latency": _latencies(steps, points, place),
             "tools": [{"name": name, **_series(at, points, place)} for name, at in _sort_busiest(tools)],
             "schedulers": [
                 {"name": name, **_series(at, points, place)} for name, at in _sort_busiest(schedulers)
@@ -129,6 +170,7 @@ def _start(at: float) -> int:
 
 
 def _count_decision(step: _Step, fact: Mapping[str, Any]) -> None:
+    step.latency.add(_seconds_of(fact))
     denied, modified = fact["outcome"] == "deny", fact["outcome"] == "modify"
     for counts in (step.total, _of(step.tools, fact["tool_name"])):
         counts.decisions += 1
@@ -197,3 +239,27 @@ def _series(
         point[1] += counts.vetoes
         point[2] += counts.overrides
     return {**total.as_json(), "series": series}
+
+
+def _seconds_of(fact: Mapping[str, Any]) -> Any:
+    """Return the seconds that deciding took, without the wait to be admitted."""
+    seconds, waited = fact.get("seconds"), fact.get("waited")
+    if isinstance(seconds, int | float) and isinstance(waited, int | float):
+        return max(0.0, seconds - waited)
+    return seconds
+
+
+def _latencies(
+    steps: Iterable[_Step], points: int, place: Callable[[_Step], int]
+) -> list[list[float] | None]:
+    """Return the median and the 99th percentile of each point, in milliseconds; None without decisions."""
+    series = [Latency() for _ in range(points)]
+    for step in steps:
+        series[place(step)].merge(step.latency)
+    return [one.percentiles(0.5, 0.99) for one in series]
+
+
+def _class_of(ms: float) -> int:
+    if ms <= FASTEST_MS:
+        return 0
+    return min(CLASSES - 1, 1 + int(math.log(ms / FASTEST_MS) / math.log(RATIO)))

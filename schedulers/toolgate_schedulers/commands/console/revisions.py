@@ -9,13 +9,15 @@ import asyncio
 import math
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from toolgate_bus.errors import ConfigError, ToolgateError
+from toolgate_bus.config.document import Document, parse_document
+from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
 from toolgate_bus.protocol.agents import LiveAgent
 from toolgate_bus.protocol.names import NAME_PATTERN
+from toolgate_bus.protocol.tool_sets import LivingTools
 from toolgate_bus.state.changes import TOPIC, ConfigChange, decode_change
 from toolgate_bus.state.config_record import ConfigRecord, Rollout, RolloutStage, stage_of
 from toolgate_bus.state.config_store import ConfigStore
@@ -28,8 +30,9 @@ from toolgate_bus.transport.redis.roster.roster import Roster
 from toolgate_bus.transport.redis.storage.agent_directory import AgentDirectory
 from toolgate_bus.transport.redis.storage.store import RedisStore
 
-from toolgate_schedulers.commands.console.rule_doubts import DoubtReader
+from toolgate_schedulers.commands.rule_check import compare
 from toolgate_schedulers.commands.scheduler_configs import ConfigCommands, Status, diff_texts, history_rows
+from toolgate_schedulers.shipped.rule_listing import CONFIGS
 
 MAX_SCHEDULERS: Final = 50
 MAX_REPLICAS: Final = 50
@@ -44,6 +47,10 @@ MAX_LINE: Final = 400
 WORD: Final = 128
 WHY: Final = 300
 _LATEST: Final = 1e11
+MAX_DOUBTED: Final = 64 * 1024
+"""Maximum size in bytes of a configuration that is compared with living agents here."""
+MAX_DOUBTS: Final = 20
+MAX_KEPT: Final = 64
 
 ReadAgents = Callable[[], Awaitable[Sequence[LiveAgent]]]
 
@@ -157,3 +164,48 @@ def _history(record: ConfigRecord) -> list[dict[str, Any]]:
 def _change(change: ConfigChange) -> dict[str, Any]:
     words = {name: shorten(one, WHY) for name, one in change._asdict().items() if isinstance(one, str)}
     return {**words, "at": change.at if math.isfinite(change.at) and 0 <= change.at < _LATEST else 0.0}
+
+
+class DoubtReader:
+    """Reader of the rules in force that do not fit the tools of living agents; one task reads at a time.
+
+    Other programs wrote both. Only the models of shipped schedulers read a configuration: nothing is imported
+    that a record names. Long ones are left to the command. A thread reads and compares them, once for each
+    text and set of tools.
+    """
+
+    def __init__(self, fleet: AgentDirectory) -> None:
+        self._fleet = fleet
+        self._living = LivingTools()
+        self._found: dict[str, Mapping[str, Any]] = {}
+        """Results of the comparison with the last known tools, by digest."""
+
+    async def look(self) -> None:
+        """Read the present tools of living agents; none if they cannot be read."""
+        try:
+            living = await self._fleet.tools()
+        except TransportError:
+            living = LivingTools()
+        if living != self._living or len(self._found) > MAX_KEPT:
+            self._living = living
+            self._found.clear()
+
+    async def read(self, name: str, record: ConfigRecord, store: ConfigStore) -> Mapping[str, Any]:
+        """Return the doubts about a scheduler's configuration; raise TransportError."""
+        config = record.config(record.active)
+        spec = (config.spec or name) if config is not None else ""
+        if config is None or spec not in CONFIGS or config.size > MAX_DOUBTED or not self._living.processes:
+            return {"doubts": [], "compared": False}
+        if config.digest not in self._found:
+            text = await store.text(config.digest)
+            self._found[config.digest] = await asyncio.to_thread(_compare, spec, text, self._living)
+        return self._found[config.digest]
+
+
+def _compare(spec: str, text: bytes, living: LivingTools) -> Mapping[str, Any]:
+    try:
+        document: Document = parse_document(text[:MAX_DOUBTED], "line")
+        lines = compare(spec, document, living).lines
+    except ConfigError:
+        return {"doubts": [], "compared": False}  # replicas refuse it, and say why
+    return {"doubts": [shorten(line, WHY) for line in lines[:MAX_DOUBTS]], "compared": True}

@@ -1,5 +1,5 @@
-// Charts as SVG, drawn here. Points are [decisions, vetoes, overrides].
-import { clock, svg } from "./dom.js";
+// Small charts in the rows of a table, as SVG. Points are [decisions, vetoes, overrides].
+import { svg } from "./dom.js";
 
 const rateOf = ([all, part]) => (all ? part / all : null);
 
@@ -30,34 +30,4 @@ export function spark(series, top) {
     svg("path", { class: "base", d: `M0 ${height - 2}H${width}` }),
     svg("path", { class: "line veto", d: path(series.map(rateOf), x, y) }),
     alone(series.map(rateOf), x, y, "veto", 2));
-}
-
-/** Large chart: veto and override rate as lines, decisions as bars below. */
-export function overview(data, label, width) {
-  const height = 240, left = 48, right = 4, top = 10, lines = 150, bars = 40, gap = 16;
-  const { series } = data.all;
-  const rates = series.map(rateOf), overrides = series.map(([all, , part]) => (all ? part / all : null));
-  const most = topOf(Math.max(0, ...rates.filter(Number.isFinite), ...overrides.filter(Number.isFinite)));
-  const step = (width - left - right) / series.length;
-  const x = (at) => left + (at + 0.5) * step, y = (value) => top + lines - (value / most) * lines;
-  const busiest = Math.max(1, ...series.map(([all]) => all));
-  const floor = top + lines + gap + bars;
-  const grid = [0, 0.5, 1].map((part) => svg("g", {},
-    svg("path", { class: "grid", d: `M${left} ${y(part * most)}H${width - right}` }),
-    svg("text", { x: left - 8, y: y(part * most) + 4, "text-anchor": "end" }, `${+(part * most * 100).toFixed(1)} %`)));
-  const times = [0, 0.5, 1].map((part) => svg("text", {
-    x: left + part * (width - left - right), y: height - 2,
-    "text-anchor": ["start", "middle", "end"][part * 2],
-  }, clock(data.since + part * (data.until - data.since)).slice(0, 5)));
-  const columns = series.map(([all], at) => svg("rect", {
-    class: "volume", x: left + at * step + 0.5, width: Math.max(1, step - 1),
-    y: floor - (all / busiest) * bars, height: (all / busiest) * bars,
-  }));
-  return svg("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label },
-    grid, columns,
-    svg("text", { x: left - 8, y: floor - bars + 8, "text-anchor": "end" }, String(busiest)),
-    svg("path", { class: "grid", d: `M${left} ${floor}H${width - right}` }),
-    svg("path", { class: "line override", d: path(overrides, x, y) }),
-    svg("path", { class: "line veto", d: path(rates, x, y) }),
-    alone(overrides, x, y, "override", 3), alone(rates, x, y, "veto", 3), times);
 }

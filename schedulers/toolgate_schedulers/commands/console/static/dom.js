@@ -137,3 +137,6 @@ export function named(node) {
   }
   return node;
 }
+
+/** One figure of a list of them: its name, its value, and more about it. */
+export const figure = (name, value, more) => h("div", {}, h("dt", {}, name), h("dd", {}, value, more ? h("small", {}, more) : ""));

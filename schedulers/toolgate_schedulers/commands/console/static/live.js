@@ -6,7 +6,7 @@ const MOST = 200;
 const FIELDS = ["outcome", "tool", "scheduler", "agent", "session", "text"];
 const form = $("filters"), list = $("rows");
 const nodes = new Map();
-let coming = new Map(), fresh = false, paused = false, skipped = 0, frame = 0, loaded = false;
+let coming = new Map(), fresh = false, paused = false, pressed = false, skipped = 0, frame = 0, loaded = false;
 let refilter = () => {};
 
 export function filterQuery() {
@@ -36,8 +36,11 @@ export function startLive(changed) {
   });
   list.addEventListener("click", (event) => {
     const row = event.target.closest(".row");
-    if (row) toggle(row);
+    if (row) { toggle(row); draw(); }
   });
+  list.addEventListener("focusout", draw);
+  list.addEventListener("pointerdown", () => { pressed = true; });
+  for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => { if (pressed) { pressed = false; draw(); } });
 }
 
 /** Decisions from the server, oldest first. */
@@ -61,9 +64,16 @@ function draw() {
   if (!frame) frame = requestAnimationFrame(() => { frame = 0; render(); });
 }
 
+/** True while somebody looks at a row: it is pressed, open, or has the focus of the keyboard. Nothing may move it then. */
+const held = () => pressed || Boolean(list.querySelector('.row[aria-expanded="true"], .row:focus-visible'));
+
 function render() {
-  if (paused && !fresh) {
-    $("pause").textContent = coming.size ? `Go on (${coming.size >= MOST ? `${MOST}+` : coming.size} new)` : "Go on";
+  if ((paused || held()) && !fresh) {
+    for (const [id, row] of coming) { // a verdict that came late changes its row where it stands
+      const there = nodes.get(id);
+      if (there) { update(there, row); coming.delete(id); }
+    }
+    tellPause();
     return;
   }
   if (fresh) { list.replaceChildren(); nodes.clear(); fresh = false; }
@@ -83,6 +93,7 @@ function render() {
   list.prepend(added);
   trim();
   tell();
+  tellPause();
 }
 
 function trim() {
@@ -164,16 +175,28 @@ async function open(node, looks = 3) {
   if (ran && made.dataset.told === "0" && looks) setTimeout(() => open(node, looks - 1), 1500);
 }
 
-function filterBy(name, value) {
+/** Show only the decisions that fit. */
+export function filterBy(name, value) {
   form.elements[name].value = value;
   refilter();
   form.scrollIntoView({ block: "nearest" });
 }
 
+function tellPause() {
+  const waits = coming.size, still = paused || (waits > 0 && held());
+  const words = !still ? "Pause" : waits ? `Go on (${waits >= MOST ? `${MOST}+` : waits} new)` : "Go on";
+  if ($("pause").textContent !== words) $("pause").textContent = words;
+  $("pause").setAttribute("aria-pressed", String(still));
+}
+
+/** Pause, or go on; to go on from an open row is to close it. */
 export function togglePause() {
-  paused = !paused;
-  $("pause").setAttribute("aria-pressed", String(paused));
-  $("pause").textContent = paused ? "Go on" : "Pause";
+  if (paused || (coming.size && held())) {
+    paused = false;
+    for (const row of list.querySelectorAll('.row[aria-expanded="true"]')) toggle(row);
+    if (list.contains(document.activeElement)) document.activeElement.blur();
+  } else paused = true;
+  tellPause();
   say(paused ? "Paused" : "Live again");
   draw();
 }

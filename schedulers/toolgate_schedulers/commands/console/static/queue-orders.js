@@ -1,43 +1,17 @@
 // Changes of a queue by an operator, each after a question: move or drop a call, limit or drain a pool.
-import { $, h, number, post, say, short, visible } from "./dom.js";
+import { ask, choice, whole } from "./dialog.js";
+import { h, number, post, short, visible } from "./dom.js";
 
-const dialog = $("order");
 const whom = (call) => `${visible(call.tool)} of ${visible(call.agent || "an agent")} (${visible(short(call.id))})`;
-const choice = (name, value, words, checked, more) =>
-  h("label", { class: "check" }, h("input", { type: "radio", name, value, checked }), words, more);
 
-/** Send a field that is no whole number as it is, so that it is refused: empty would mean "as configured". */
-const whole = (field) => (Number.isInteger(field.valueAsNumber) ? field.valueAsNumber : field.value);
-
-/** Ask, and send the form's data; `done` reads the queue anew. */
-function ask({ title, words, fields, button, danger, order, said }, done) {
-  const problem = h("p", { class: "problem", role: "alert", hidden: true });
-  const form = h("form", { method: "dialog" }, h("h2", { id: "order-title" }, title), words.map((text) => h("p", {}, text)), fields, problem,
-    h("div", { class: "buttons" }, h("span", { class: "gap" }),
-      h("button", { type: "button", class: "quiet", onclick: () => dialog.close() }, "Cancel"),
-      h("button", { type: "submit", class: danger ? "danger" : "primary" }, button)));
-  form.addEventListener("submit", async (event) => {
-    event.preventDefault();
-    const submit = form.querySelector("[type=submit]");
-    submit.disabled = true;
-    problem.hidden = true;
-    try {
-      const [what, body] = order(form.elements);
-      await post(`/api/queue/${what}`, body);
-      say(said);
-      dialog.close();
-      done();
-    } catch (error) {
-      submit.disabled = false;
-      problem.textContent = [error.message, ...Object.values(error.body?.fields ?? {})].map(visible).join(": ");
-      problem.hidden = false;
-    }
-  });
-  // Input in a field of a choice selects that choice.
-  for (const field of form.querySelectorAll("label.check select, label.check [type=number]"))
-    field.addEventListener("input", () => { field.closest("label").querySelector("[type=radio]").checked = true; });
-  dialog.replaceChildren(form);
-  dialog.showModal();
+/** Ask, and send the order to the queue; `done` reads the queue anew. */
+function askQueue({ order, said, ...question }, done) {
+  const send = async (form) => {
+    const [what, body] = order(form);
+    await post(`/api/queue/${what}`, body);
+    return said;
+  };
+  ask({ ...question, send }, done);
 }
 
 export function askMove(pool, call, done) {
@@ -45,7 +19,7 @@ export function askMove(pool, call, done) {
   const before = h("select", { name: "before", "aria-label": "Before which call" },
     others.map((one) => h("option", { value: one.id }, `${number(one.place)}: ${whom(one)}`)));
   const level = h("input", { type: "number", name: "level", value: call.level, step: 1, "aria-label": "Class" });
-  ask({
+  askQueue({
     title: `Move ${whom(call)}`,
     words: ["It keeps the time that it has waited. Calls that have a slot keep it."],
     fields: [choice("to", "first", "Before all others", true), others.length ? choice("to", "before", "Right before", false, before) : "",
@@ -58,7 +32,7 @@ export function askMove(pool, call, done) {
 
 export function askDrop(pool, call, done) {
   const reason = h("textarea", { name: "reason", rows: 3, maxlength: 300, required: true }, "Do something else instead.");
-  ask({
+  askQueue({
     title: `Drop ${whom(call)}?`, danger: true, button: "Drop", said: `${whom(call)} waits no longer`,
     words: ["It waits no longer: it is denied, and cannot come back by itself."],
     fields: [h("label", {}, "Reason, told to the LLM", reason)],
@@ -72,7 +46,7 @@ const scopes = ({ name }) => (name.includes("/")
 const chosen = (pool, { pool: scope }) => (scope ? scope.value : pool.name);
 
 export function askDrain(pool, done) {
-  ask({
+  askQueue({
     title: `Drain ${visible(pool.name)}?`, danger: true, button: "Drain", said: `${visible(pool.name)} is drained`,
     words: ["It gives no more slots, in the whole fleet, until you set another limit.",
       "Running calls end. Waiting calls go on waiting, and are denied when their time is over."],
@@ -82,12 +56,12 @@ export function askDrain(pool, done) {
 }
 
 export function askLimit(pool, done) {
-  const most = h("input", { type: "number", name: "most", min: 0, max: pool.limit, step: 1, value: pool.most, "aria-label": "Calls at a time" });
-  ask({
+  const most = h("input", { type: "number", name: "most", min: 0, max: pool.limit ?? 1e6, step: 1, value: pool.most ?? "", "aria-label": "Calls at a time" });
+  askQueue({
     title: `Limit ${visible(pool.name)}`, button: "Limit", said: `The limit of ${visible(pool.name)} is changed`,
     words: ["Calls that have a slot keep it."],
     fields: [choice("how", "most", "At most this many at a time", pool.ruled === null, most),
-      choice("how", "configured", `As configured: ${number(pool.limit)}`, pool.ruled !== null), h("div", {}, scopes(pool))],
+      choice("how", "configured", `As configured: ${pool.limit === null ? "no limit" : number(pool.limit)}`, pool.ruled !== null), h("div", {}, scopes(pool))],
     order: (form) => ["limit", { scheduler: pool.scheduler, pool: chosen(pool, form), most: form.how.value === "most" ? whole(most) : null }],
   }, done);
 }

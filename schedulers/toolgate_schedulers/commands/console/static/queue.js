@@ -15,6 +15,9 @@ async function look() {
   keyed($("queue"), pools, (one) => `${one.scheduler}\n${one.name}`, makePanel, drawPanel);
 }
 
+/** Slots in use, in words; `most` is null where nothing limits them. */
+export const inUse = (pool) => (pool.most === null ? `${number(pool.in_use)} in use, no limit` : `${number(pool.in_use)} of ${number(pool.most)} in use`);
+
 const COLUMNS = [["place", ""], ["call", ""], ["tool", ""], ["agent", ""], ["session", ""], ["tenant", ""], ["for", "num"], ["fence", "num"], ["", ""], ["", "num"]];
 const act = (words, what, whom, onclick) => h("button", { type: "button", class: `quiet ${what}`, "aria-label": `${words} ${whom}`, onclick }, `${words}…`);
 
@@ -38,7 +41,7 @@ function drawPanel(panel, one) {
     one.adapted !== null && `its tool bears ${one.adapted}`,
   ].filter(Boolean);
   if (panel.marks.textContent !== marks.join("")) panel.marks.replaceChildren(...marks.map((mark) => h("span", { class: "mark" }, mark)));
-  put(panel.figures, `${number(one.in_use)} of ${number(one.most)} in use, ${number(one.waits)} wait`);
+  put(panel.figures, `${inUse(one)}, ${number(one.waits)} wait`);
   const calls = [...one.held, ...one.waiting], left = one.in_use + one.waits - calls.length;
   panel.drain.hidden = one.ruled === 0;
   panel.whole.hidden = !calls.length;

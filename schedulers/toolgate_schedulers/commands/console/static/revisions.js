@@ -1,5 +1,5 @@
 // Configurations of the schedulers: rollouts, replicas, history, changes. Read only.
-import { $, day, every, get, h, number, percent, show, table, visible } from "./dom.js";
+import { $, day, every, figure, get, h, number, percent, show, table, visible } from "./dom.js";
 
 export const startRevisions = (wanted) => every(2, wanted, async () => {
   const { schedulers, changes, more } = await get("/api/revisions");
@@ -11,7 +11,6 @@ export const startRevisions = (wanted) => every(2, wanted, async () => {
   show($("changes"), changes, () => changes.length > 0 && told(changes));
 });
 
-const figure = (name, value, more) => h("div", {}, h("dt", {}, name), h("dd", {}, value, h("small", {}, more)));
 const code = (text) => h("code", {}, visible(text));
 
 function rollout({ scheduler, in_force, rollout: one }) {

@@ -41,10 +41,19 @@ function others({ orchestrators, readers }) {
   return h("div", { class: "two" },
     h("section", { class: "panel" }, h("h2", {}, `Orchestrators`, h("span", { class: "count" }, number(orchestrators.length))),
       orchestrators.length
-        ? table("Orchestrators", [["name", ""], ["asks", ""]], orchestrators.slice(0, 100).map((one) =>
-          h("tr", {}, h("th", { scope: "row" }, visible(one.name)), h("td", {}, visible(one.asks.join(", ") || "nobody yet")))))
+        ? table("Orchestrators", [["agents", ""], ["process", ""], ["asks", ""]], orchestrators.slice(0, 100).map((one) =>
+          h("tr", {}, h("th", { scope: "row" }, visible(agentsOf(one))), h("td", { class: "globs muted" }, visible(one.name)),
+            h("td", {}, visible(one.asks.join(", ") || "nobody yet")))))
         : h("p", { class: "muted" }, "No agent runs now."),
       orchestrators.length > 100 ? h("p", { class: "note" }, `and ${orchestrators.length - 100} more`) : ""),
     h("section", { class: "panel" }, h("h2", {}, "Readers of facts"),
       h("dl", { class: "about" }, reads.map(([role, count]) => h("div", {}, h("dt", {}, visible(role)), h("dd", {}, number(count)))))));
+}
+
+/** The agents that a process runs, as "boss, worker (3)"; an id alone tells nobody anything. */
+function agentsOf({ agents, sessions, lately }) {
+  if (!sessions) return lately.length ? `lately ${lately.join(", ")}` : "no agent known";
+  const named = agents.map(([name, count]) => `${name || "(no name)"}${count > 1 ? ` (${number(count)})` : ""}`);
+  const rest = sessions - agents.reduce((sum, [, count]) => sum + count, 0);
+  return [...named, rest && `${number(rest)} more`].filter(Boolean).join(", ");
 }
