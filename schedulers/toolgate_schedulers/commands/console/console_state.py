@@ -12,13 +12,14 @@ from toolgate_bus.commands.decisions.explained import explain
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.errors import TransportError
 from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.facts.service import FactsService
 from toolgate_bus.protocol.agents import forest, select_targets, stop_of
 from toolgate_bus.protocol.money import format_amount
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.state.shared import connect_shared_state
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.redis.client.connection import RedisCommands
-from toolgate_bus.transport.redis.roster.roster import BEAT_SECONDS, Roster
+from toolgate_bus.transport.redis.roster.roster import Roster
 from toolgate_bus.transport.redis.storage.agent_directory import AgentDirectory
 from toolgate_bus.transport.redis.storage.pauses import PauseBoard
 from toolgate_bus.transport.redis.tasks import keep
@@ -48,7 +49,6 @@ FEW: Final = 100
 """Facts in one read below which all stored facts have been read."""
 AT_ONCE: Final = 250
 """Facts that are handled before others on the event loop have their turn."""
-AWAY_S: Final = 0.5
 MAX_COUNT: Final = 500
 """Maximum number of agents that a page is sent; the youngest trees are left out."""
 
@@ -218,10 +218,11 @@ async def open_state(settings: BusSettings) -> AsyncGenerator[ConsoleState]:
             await each.aclose()
 
 
-class FactsWatcher:
+class FactsWatcher(FactsService):
     """Reader of the facts, on the roster as a console meanwhile."""
 
     def __init__(self, reader: FactsReader, ring: Ring, rates: Rates, hub: Hub, books: BudgetReader) -> None:
+        super().__init__(reader, _log, gives_way=False)
         self._reader, self._ring, self._rates, self._hub, self._books = reader, ring, rates, hub, books
         self._current = False
         """True once the stored facts have been read; pages do not get those one by one."""
@@ -229,42 +230,34 @@ class FactsWatcher:
     async def run(self) -> None:
         """Follow the facts, until cancelled."""
         self._hub.tell("bus", {"up": True, "reading": True})
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._beat())
-            tasks.create_task(self._follow())
+        async with self._reader.stay_on_roster():
+            await super().run()
 
-    async def _beat(self) -> None:
-        while True:
-            try:
-                await self._reader.join()
-            except TransportError as error:
-                _log.info("the console is not on the roster", error=str(error))
-            await asyncio.sleep(BEAT_SECONDS)
+    async def on_disconnect(self, error: TransportError) -> None:
+        """Show on all pages that the server is away, and why."""
+        self._hub.tell("bus", {"up": False, "why": str(error)})
+        await super().on_disconnect(error)
 
-    async def _follow(self) -> None:
-        while True:
-            try:
-                facts = await self._reader.next()
-            except TransportError as error:
-                self._hub.tell("bus", {"up": False, "why": str(error)})
-                await asyncio.sleep(AWAY_S)
-                continue
-            for start in range(0, len(facts), AT_ONCE):
-                now, changed = time.time(), list[DecisionEntry]()
-                for fact in facts[start : start + AT_ONCE]:
-                    try:
-                        self._rates.add(fact, now)
-                        self._books.learn(fact)
-                        entry = self._ring.take(fact)
-                    except Exception:  # noqa: BLE001 - one bad fact must not hide the others
-                        _log.exception("a fact could not be taken in")
-                        continue
-                    if entry is not None:
-                        changed.append(entry)
-                if self._current:
-                    self._hub.publish(changed)
-                await asyncio.sleep(0)
-            if len(facts) < FEW and not self._current:
-                self._current = True
-                self._hub.again()
-            self._hub.tell("bus", {"up": True, "reading": not self._current})
+    async def step(self) -> bool:
+        """Show the facts that came."""
+        facts = await self._reader.next()
+        for start in range(0, len(facts), AT_ONCE):
+            now, changed = time.time(), list[DecisionEntry]()
+            for fact in facts[start : start + AT_ONCE]:
+                try:
+                    self._rates.add(fact, now)
+                    self._books.learn(fact)
+                    entry = self._ring.take(fact)
+                except Exception:  # noqa: BLE001 - one bad fact must not hide the others
+                    _log.exception("a fact could not be taken in")
+                    continue
+                if entry is not None:
+                    changed.append(entry)
+            if self._current:
+                self._hub.publish(changed)
+            await asyncio.sleep(0)
+        if len(facts) < FEW and not self._current:
+            self._current = True
+            self._hub.again()
+        self._hub.tell("bus", {"up": True, "reading": not self._current})
+        return True
