@@ -79,12 +79,13 @@ async def _archive(settings: BusSettings, store: ArchiveStore, *, once: bool) ->
 class _Archiver(FactsService):
     """Run of the archiver. `taken` is the number of its facts."""
 
+    _facts: FactsReader
+
     def __init__(
         self, commands: RedisCommands, namespace: str, reader: FactsReader, store: ArchiveStore
     ) -> None:
         super().__init__(reader, is_command=True)
-        self._commands, self._namespace = commands, namespace
-        self._reader, self._store = reader, store
+        self._commands, self._namespace, self._store = commands, namespace, store
         self._refused = ""
         self._lines: list[Fact] = []
         self._now_ms = store.standing.read_ms
@@ -105,7 +106,7 @@ class _Archiver(FactsService):
         """Read once, and look now and then whether a stream began anew. Return True: nobody else leads."""
         await self.read()
         if time.monotonic() - self._rewound >= REWIND_S:
-            await self._reader.rewind()
+            await self._facts.rewind()
             self._rewound = time.monotonic()
         if self.is_connected is False:
             err_console.print("The server is back; going on.")
@@ -115,12 +116,12 @@ class _Archiver(FactsService):
         """Read facts and journals once. Return whether anything came. Raise TransportError."""
         standing = self._store.standing
         if standing.before is None:
-            standing.begin(await self._reader.writers())
+            standing.begin(await self._facts.writers())
             await self.commit()  # before any fact, so that the first writers are known
-        now_ms = await self._reader.now_ms()
-        facts = await self._reader.next()
+        now_ms = await self._facts.now_ms()
+        facts = await self._facts.next()
         self._now_ms = max(self._now_ms, now_ms)
-        self._add(standing.take(facts, self._reader.positions, now_ms))
+        self._add(standing.take(facts, self._facts.positions, now_ms))
         more = await self._read_journals()
         await self._commit_if_due()
         return bool(facts) or more

@@ -221,16 +221,18 @@ async def open_state(settings: BusSettings) -> AsyncGenerator[ConsoleState]:
 class FactsWatcher(FactsService):
     """Reader of the facts, on the roster as a console meanwhile."""
 
+    _facts: FactsReader
+
     def __init__(self, reader: FactsReader, ring: Ring, rates: Rates, hub: Hub, books: BudgetReader) -> None:
         super().__init__(reader, _log, gives_way=False)
-        self._reader, self._ring, self._rates, self._hub, self._books = reader, ring, rates, hub, books
+        self._ring, self._rates, self._hub, self._books = ring, rates, hub, books
         self._current = False
         """True once the stored facts have been read; pages do not get those one by one."""
 
     async def run(self) -> None:
         """Follow the facts, until cancelled."""
         self._hub.tell("bus", {"up": True, "reading": True})
-        async with self._reader.stay_on_roster():
+        async with self._facts.stay_on_roster():
             await super().run()
 
     async def on_disconnect(self, error: TransportError) -> None:
@@ -240,7 +242,7 @@ class FactsWatcher(FactsService):
 
     async def step(self) -> bool:
         """Show the facts that came."""
-        facts = await self._reader.next()
+        facts = await self._facts.next()
         for start in range(0, len(facts), AT_ONCE):
             now, changed = time.time(), list[DecisionEntry]()
             for fact in facts[start : start + AT_ONCE]:
