@@ -1,4 +1,4 @@
-"""Leases on a real server and in memory: one leads, and a leader that slept through its end finds that out."""
+"""Leases on a real server and in memory: one leads; a leader that slept through its end finds that out."""
 
 from typing import Any
 
