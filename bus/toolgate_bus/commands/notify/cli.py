@@ -2,8 +2,8 @@
 
 import os
 import secrets
+import socket
 import time
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -151,35 +151,40 @@ async def _serve(
     from toolgate_bus.commands.notify.outbox import NotifyOutbox
     from toolgate_bus.commands.notify.page import make_page
     from toolgate_bus.commands.notify.sender import Sender
-    from toolgate_bus.commands.notify.service import RENEW_S, NotifyService, lease_seconds
+    from toolgate_bus.commands.notify.service import NotifyService, lease_seconds
     from toolgate_bus.commands.notify.sources import FleetSources
-    from toolgate_bus.facts.lease import Lease
     from toolgate_bus.facts.reader import FactsReader
     from toolgate_bus.telemetry.http import serve_page
     from toolgate_bus.transport.redis.client.connection import RedisCommands
-    from toolgate_bus.transport.redis.tasks import repeat
 
     if settings.redis is None:
         raise ConfigError("redis: no server is named")
     webhooks, space = _webhooks(config, targets), settings.namespace
     metrics.use_namespace(space)
+    me = f"{socket.gethostname()[:32]}-{os.getpid()}-{secrets.token_hex(3)}"
     reading = RedisCommands(settings.redis, "toolgate-notify-facts", connections=1)
     commands = RedisCommands(settings.redis, "toolgate-notify")
     facts = FactsReader(reading, space)
-    lease = Lease(commands, space, f"notify:{name}", lease_seconds(config))
-    service = NotifyService(config, facts, FleetSources(commands, space), NotifyOutbox(lease), space)
-    senders = (Sender(one, webhook, service, config, space) for one, webhook in webhooks.items())
+    outbox = NotifyOutbox(commands, space, name, me, lease_seconds(config))
+    service = NotifyService(config, facts, FleetSources(commands, space), outbox, space)
     serving = None if port is None else serve_page(port, address, make_page(service), service.health)
+    refused: ToolgateError | None = None
     try:
         _tell_ready(config, settings, serving.url if serving else None, as_json)
-        renewal = partial(repeat, service.renew, RENEW_S)
-        async with facts.stay_on_roster(renewal, *(sender.run for sender in senders)):
-            await service.run()
+        async with facts.stay_on_roster(), anyio.create_task_group() as tasks:
+            tasks.start_soon(service.renew)
+            for one, webhook in webhooks.items():
+                tasks.start_soon(Sender(one, webhook, service, config, space).run)
+            try:
+                await service.run()
+            except ToolgateError as error:
+                refused = error
+                tasks.cancel_scope.cancel()
     except anyio.get_cancelled_exc_class():
         pass  # a cancellation is the order to finish
     finally:
         with anyio.CancelScope(shield=True):
-            await service.hand_over()  # the senders have ended, with what they had begun
+            await service.leave()  # the senders have ended, with what they had begun
             if serving is not None:
                 serving.close()
             await facts.leave()
@@ -187,6 +192,8 @@ async def _serve(
                 await webhook.aclose()
             await reading.aclose()
             await commands.aclose()
+    if refused is not None:
+        raise refused
 
 
 def _tell_ready(config: NotifyConfig, settings: BusSettings, url: str | None, as_json: bool) -> None:

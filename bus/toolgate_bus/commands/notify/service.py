@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import ClassVar, Final
+from typing import Final
 
 import anyio
 
@@ -18,10 +18,10 @@ from toolgate_bus.commands.notify.judgement import judge_all
 from toolgate_bus.commands.notify.memory import NotifyMemory
 from toolgate_bus.commands.notify.outbox import KeptState, NotifyOutbox
 from toolgate_bus.commands.notify.sources import FleetSources
-from toolgate_bus.errors import ToolgateError, TransportError
+from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
 from toolgate_bus.facts.entries import Fact
 from toolgate_bus.facts.reader import FactsReader
-from toolgate_bus.facts.service import REST_S, FactsService
+from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 
 LOOK_EVERY_S: Final = 0.5
@@ -29,6 +29,8 @@ RENEW_S: Final = 0.5
 SURE_S: Final = 2.0
 """Seconds after a renewal of the lease in which a POST may begin."""
 MARGIN_S: Final = 1.0
+STAND_BY_S: Final = 0.5
+STALE_S: Final = 15.0
 LEAVING_S: Final = 2.0
 MAX_FACTS: Final = 5000
 """Number of facts from which they are judged at once, whatever the time."""
@@ -40,15 +42,8 @@ def lease_seconds(config: NotifyConfig) -> float:
     return SURE_S + max(one.timeout_s for one in config.receivers.values()) + MARGIN_S
 
 
-class NotifyService(FactsService):
+class NotifyService:
     """Work of one process, and the `SendQueue` of its senders."""
-
-    side: ClassVar[str] = "notify"
-    works: ClassVar[str] = "looks, and posts"
-    stands_by: ClassVar[str] = "another of this name works"
-    idles: ClassVar[str] = "has not looked"
-    stale_s: ClassVar[float] = 15.0
-    _facts: FactsReader
 
     def __init__(
         self,
@@ -58,8 +53,7 @@ class NotifyService(FactsService):
         outbox: NotifyOutbox,
         space: str,
     ) -> None:
-        super().__init__(facts, _log, is_command=True)
-        self._config, self._sources, self._outbox = config, sources, outbox
+        self._config, self._facts, self._sources, self._outbox = config, facts, sources, outbox
         self._space, self._redact = space, make_redactor(config)
         self._memory: NotifyMemory | None = None
         self._before: KeptState | None = None
@@ -73,6 +67,8 @@ class NotifyService(FactsService):
         """Facts that are not judged yet."""
         self._text = b""
         """Memory as it was written last."""
+        self._sure_at = self._looked_at = float("-inf")
+        self._connected = True
         self._changed = asyncio.Event()
 
     # ------------------------------------------------------------------ for senders
@@ -86,7 +82,7 @@ class NotifyService(FactsService):
 
     async def may_send(self, one: Notification) -> bool:
         """Wait until this process surely leads. Return whether the notification is still to be sent."""
-        while self._memory is None or time.monotonic() - self._outbox.lease.renewed_at >= SURE_S:
+        while self._memory is None or time.monotonic() - self._sure_at >= SURE_S:
             await self._changed.wait()
         return one.id in self._queues[one.receiver]
 
@@ -100,26 +96,48 @@ class NotifyService(FactsService):
     # ------------------------------------------------------------------ for people
 
     @property
+    def leads(self) -> bool:
+        """True if this process works."""
+        return self._memory is not None
+
+    @property
     def queued(self) -> Mapping[tuple[str, ...], float]:
         """Number of notifications that wait to be posted, by receiver."""
         return {(name,): float(len(queue)) for name, queue in self._queues.items()}
 
+    def health(self) -> tuple[bool, str]:
+        """Return whether it works, and a sentence about it."""
+        if not self._connected:
+            return False, "the bus cannot be reached; waiting for it"
+        if not self.leads:
+            return False, "stands by: another of this name works"
+        if time.monotonic() - self._looked_at >= STALE_S:
+            return False, f"has not looked for {STALE_S:g} s"
+        return True, "looks, and posts"
+
     # ------------------------------------------------------------------ the loop
 
-    async def step(self) -> bool:
-        """Read facts, and look if it is time. Return False if another of this name works."""
-        memory = self._memory or await self._take_the_lead()
-        if memory is None:
-            return False
-        self._facts_read += await self._facts.next()
-        if time.monotonic() - self.worked_at >= LOOK_EVERY_S or len(self._facts_read) >= MAX_FACTS:
-            await self._look(memory)
-        return self._memory is memory
+    async def run(self) -> None:
+        """Work until cancelled. Raise ConfigError if the server will never do what is asked of it."""
+        while True:
+            try:
+                memory = self._memory or await self._take_the_lead()
+                if memory is not None:
+                    await self._step(memory)
+                    continue
+            except ConfigError:
+                raise
+            except TransportError as error:
+                self._on_disconnect(error)
+            await asyncio.sleep(STAND_BY_S)
 
-    async def _look(self, memory: NotifyMemory) -> None:
-        """Read everything else, judge it with the facts, and keep the result, or neither."""
+    async def _step(self, memory: NotifyMemory) -> None:
+        """Read facts and, if it is time, everything else. Judge it and keep the result, or neither."""
+        self._facts_read += await self._facts.next()
+        if time.monotonic() - self._looked_at < LOOK_EVERY_S and len(self._facts_read) < MAX_FACTS:
+            return
         state = await self._sources.read(memory)
-        self.worked_at = time.monotonic()
+        self._connected, self._looked_at = True, time.monotonic()
         facts, self._facts_read = self._facts_read, []
         positions, numbers = self._facts.positions, self._facts.numbers
         # No await from here on, until everything to write is known.
@@ -143,13 +161,15 @@ class NotifyService(FactsService):
                     self._tell_senders()
                 return
             except TransportError as error:
-                await self.on_disconnect(error)
-                await asyncio.sleep(REST_S)
+                self._on_disconnect(error)
+                await asyncio.sleep(STAND_BY_S)
 
     # ------------------------------------------------------------------ the lease
 
     async def _take_the_lead(self) -> NotifyMemory | None:
+        begun = time.monotonic()
         kept = await self._outbox.lead()
+        self._connected = True
         if kept is None:
             return None
         is_new = kept.memory is None
@@ -168,8 +188,7 @@ class NotifyService(FactsService):
             queued = [one for queue in self._queues.values() for one in queue.values()]
             if not await self._outbox.keep(memory.to_bytes(), queued):
                 return None
-        self._memory, self.worked_at = memory, time.monotonic() - LOOK_EVERY_S
-        self.is_connected = self.leads = True
+        self._memory, self._sure_at, self._looked_at = memory, begun, time.monotonic() - LOOK_EVERY_S
         self._before = None
         _log.info("looks, and posts", queued=sum(map(len, self._queues.values())))
         return memory
@@ -180,22 +199,26 @@ class NotifyService(FactsService):
         return NotifyMemory(positions=dict.fromkeys(await self._facts.writers(), start), changes=start)
 
     async def renew(self) -> None:
-        """Keep the lease while the loop reads, and remove what was posted."""
-        if self._memory is not None:
-            await self._keep(b"")
+        """Keep the lease while the loop reads, and remove what was posted, until cancelled."""
+        while True:
+            await asyncio.sleep(RENEW_S)
+            if self._memory is not None:
+                with suppress(ToolgateError):  # the loop says so
+                    await self._keep(b"")
 
-    async def hand_over(self) -> None:
+    async def leave(self) -> None:
         """Let another lead at once. Call it when nothing is posted any longer."""
         with anyio.move_on_after(LEAVING_S), suppress(ToolgateError):
             if self._memory is not None and await self._keep(b""):
-                await self._outbox.lease.leave()
+                await self._outbox.leave()
 
     async def _keep(self, memory: bytes, made: Sequence[Notification] = ()) -> bool:
         """Write, and renew the lease. Return False if another has led since. Raise TransportError."""
         async with self._lock:
-            struck = tuple(self._struck)
+            begun, struck = time.monotonic(), tuple(self._struck)
             kept = await self._outbox.keep(memory, made, struck)
             if kept:
+                self._sure_at = begun
                 self._struck.difference_update(struck)
                 self._tell_senders()
             elif self._memory is not None:
@@ -210,4 +233,10 @@ class NotifyService(FactsService):
         _log.warning("another of this name works now, or the server lost its data; this one stands by")
         queued = [one for queue in self._queues.values() for one in queue.values()]
         self._before = KeptState(self._memory, (*queued, *made))
-        self._memory, self.leads = None, False
+        self._memory, self._sure_at = None, float("-inf")
+
+    def _on_disconnect(self, error: TransportError) -> None:
+        if self._connected:
+            metrics.count(metrics.RECONNECTS, "notify")
+            _log.warning("the bus cannot be reached; waiting for it", error=str(error))
+        self._connected = False
