@@ -47,8 +47,8 @@ MUTANTS = (
         "ledger-lost",
         "what is written again is charged by a ledger that was rebuilt",
         f"{BUS}/ledger/money/settlement.py",
-        "progress = [self._facts.positions, self._facts.numbers]",
-        "progress = [self._facts.positions, {}]",
+        "noted = Checkpoint(self._facts.positions, self._facts.numbers, self._again)",
+        "noted = Checkpoint(self._facts.positions, {}, self._again)",
         "../bus/budgets/test_settlement_again.py::"
         "test_calls_that_a_rebuilt_ledger_has_are_not_charged_again_when_their_facts_are_written_again",
     ),

@@ -4,6 +4,7 @@ Its facts are read by the product's reader, which knows what it has read by numb
 """
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -226,3 +227,7 @@ class SimulatedFacts(FactsReader):
     async def alive(self) -> frozenset[str]:
         told: frozenset[str] = await self._remote.list_alive()
         return told
+
+    async def now_ms(self) -> int:
+        await self.alive()
+        return int(time.time() * 1000)

@@ -25,6 +25,7 @@ from toolgate_bus.commands.options import (
 )
 from toolgate_bus.commands.terminal import new_table, print_json
 from toolgate_bus.errors import ConfigError, TransportError
+from toolgate_bus.facts.lease import Checkpoint
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.ledger.money.epoch import LedgerLoss
 from toolgate_bus.ledger.money.journal import JournalCursor, is_entry, journal_key, read_journal
@@ -32,7 +33,7 @@ from toolgate_bus.ledger.money.ledger import Addition
 from toolgate_bus.ledger.money.limits import BudgetDescription, read_budgets
 from toolgate_bus.ledger.money.rebuild import JournalSums
 from toolgate_bus.ledger.money.redis import MAX_ADDITIONS, RedisLedger
-from toolgate_bus.ledger.money.settlement import AGAIN_S, read_progress, request_again
+from toolgate_bus.ledger.money.settlement import AGAIN_S, request_again
 from toolgate_bus.protocol.money import format_amount
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.telemetry.printable import visible
@@ -283,7 +284,7 @@ async def _look_at_record(book: _Loss) -> tuple[dict[str, str], int]:
 
 
 def _has_read(raw: bytes | None, newest: dict[str, str], request: bytes) -> bool:
-    read = read_progress(raw)
+    read = Checkpoint.from_bytes(raw)
     return read.again == request and all(
         entry_order(read.positions.get(name, "0-0")) >= entry_order(last) for name, last in newest.items()
     )

@@ -14,7 +14,7 @@ import secrets
 import socket
 import time
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any, Final
 
@@ -58,8 +58,6 @@ LONG_BLOCK_MS: Final = 1000
 LONG_LOOK_S: Final = 2.0
 """Seconds between two looks for new writers, for readers on which no person waits."""
 _PATIENT: Final[Set[ReaderRole]] = frozenset({"exporter", "archiver"})
-GIVE_WAY_S: Final = 0.5
-"""Seconds after the return of a server during which readers on which no call waits do not read."""
 FIRST_ID: Final = b"0-0"
 
 _log = get_logger("toolgate.facts")
@@ -184,11 +182,15 @@ class FactsReader(FactStream):
                     await anyio.sleep(BEAT_SECONDS)
 
     @contextlib.asynccontextmanager
-    async def stay_on_roster(self) -> AsyncIterator[None]:
-        """Stay on the roster for the length of a block. If the server is away, wait for it."""
+    async def stay_on_roster(self, *beside: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+        """Stay on the roster for the length of a block. If the server is away, wait for it.
+
+        The functions `beside` run until the end of the block.
+        """
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._beat)
+                for work in (self._beat, *beside):
+                    tasks.start_soon(work)
                 try:
                     yield
                 finally:
@@ -265,15 +267,6 @@ class FactsReader(FactStream):
             if entry_order(found[0][0].decode()) < entry_order(self._last[name].decode()):
                 self._last[name] = FIRST_ID
                 self._drained.discard(name)
-
-    async def give_way(self) -> None:
-        """Wait until the server has been back for a moment. Raises TransportError while it is away.
-
-        When it is back, everybody connects again, and writers write again what it may have forgotten; calls
-        wait.
-        """
-        await self.now_ms()
-        await anyio.sleep(GIVE_WAY_S)
 
     async def now_ms(self) -> int:
         """Return the server's own time, in milliseconds since the epoch."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.errors import CodecError, ConfigError, TransportError
+from toolgate_bus.facts.lease import KeeperLease
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.packing import pack, unpack
 from toolgate_bus.protocol.signing import OTHER_SCHEME, Keyring, names_other_scheme
@@ -150,13 +151,7 @@ class ConfigStore:
 
     async def lead(self, replica: str) -> bool:
         """Return whether this replica judges the rollout for now."""
-        key, mine = f"{self._prefix}run:lease", replica.encode()
-        if await self._store.add(key, mine, LEASE_S):
-            return True
-        if await self._store.get(key) != mine:
-            return False
-        await self._store.put(key, mine, LEASE_S)
-        return True
+        return await KeeperLease(self._store, f"{self._prefix}run:lease", replica, LEASE_S).renew()
 
     async def report(self, replica: str, told: ReplicaReport) -> None:
         """Report the configurations that this replica has."""

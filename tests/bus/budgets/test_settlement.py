@@ -5,13 +5,13 @@ from epoch_world import MemoryWorld
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.errors import BusDown
+from toolgate_bus.facts.lease import Checkpoint
 from toolgate_bus.ledger.money.ledger import Account, FallbackAccounts, Offer, Step
 from toolgate_bus.ledger.money.settlement import (
     AT_ONCE,
     GRACE_S,
     MAX_SECONDS,
     SettlementWorker,
-    read_progress,
     request_again,
     step_of,
 )
@@ -163,6 +163,18 @@ async def test_only_one_keeper_works_and_another_takes_over_where_it_had_come_to
     assert not await first.step()
 
 
+async def test_a_keeper_that_leads_again_goes_on_from_where_the_other_one_had_come_to(world):
+    first, second = world.keeper("r1"), world.keeper("r2")
+    resumed = []
+    world.shared.facts.resume = lambda *places: resumed.append(places)
+    for keeper in (first, second, first):
+        world.shared.facts.tell("usage")
+        assert await keeper.step()
+        assert await keeper.step()
+        await world.shared.store.delete("budget:keeper")  # its lease ran out
+    assert [positions.get("told") for positions, _ in resumed] == [None, "1", "2"]
+
+
 async def test_a_keeper_that_died_before_it_noted_what_it_did_does_no_harm(world):
     await world.reserve("a", 10)
     world.shared.facts.tell("tool:post", decision_id="a", cost=3)
@@ -194,7 +206,7 @@ async def test_who_asks_for_all_facts_again_gets_them_whatever_the_keeper_does_a
         world.shared.facts.tell("tool:post", decision_id="b", cost=3)
         await keeper.step()
     assert resumed == [({}, {})]
-    assert read_progress(await store.get("budget:read")).again == asked[0]
+    assert Checkpoint.from_bytes(await store.get("budget:read")).again == asked[0]
 
 
 async def test_a_keeper_that_takes_over_reads_all_again_unless_that_was_done(world):
@@ -309,7 +321,7 @@ async def test_facts_that_could_not_be_applied_are_read_again(world):
     world.shared.facts.tell("tool:post", decision_id="a", cost=3)
     with pytest.raises(BusDown):
         await keeper.step()
-    keeper._resumed = False  # as `run` does
+    await keeper.give_up()  # as `run` does
     world.shared.facts.resume({"told": "0"})
     await keeper.step()
     assert world.money == (3, 0, 0)

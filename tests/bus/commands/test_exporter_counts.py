@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.commands.exporter import service
-from toolgate_bus.commands.exporter.checkpoint import ExporterCheckpoint
 from toolgate_bus.commands.exporter.fleet import FleetCounts, Savings
 from toolgate_bus.commands.exporter.gauges import budget_gauges, pause_gauges
-from toolgate_bus.commands.exporter.service import Exporter
+from toolgate_bus.commands.exporter.service import Exporter, ExporterCheckpoint
 from toolgate_bus.errors import BusDown, TransportError
 from toolgate_bus.fleet.books import Book
 from toolgate_bus.ledger.money.calendar import CalendarWindow
@@ -65,7 +64,7 @@ class Server:
         self.down = False
 
     def exporter(self, name):
-        return Exporter(_Facts(self), _Checkpoints(self, name), _NoGauges())
+        return Exporter(_Facts(self), _Lease(self, name), _NoGauges())
 
 
 class _Facts:
@@ -93,26 +92,30 @@ class _Facts:
         pass
 
 
-class _Checkpoints:
+class _Lease:
+    renewed_at = float("-inf")
+
     def __init__(self, server, name):
         self._server, self._name = server, name
 
-    async def lead(self):
+    async def take(self):
         if self._server.down:
             raise BusDown("away")
         if self._server.leader in (None, self._name):
             self._server.leader = self._server.led = self._name
         return self._server.leader == self._name
 
-    async def read(self):
-        return None if self._server.state is None else ExporterCheckpoint.from_bytes(self._server.state)
+    async def read(self, name):
+        assert name == "state"
+        return self._server.state
 
-    async def keep(self, kept=None):
+    async def keep(self, *writes):
         if self._server.led != self._name:
             return False
         self._server.leader = self._name
-        if kept is not None:
-            self._server.state = kept.to_bytes()
+        for verb, name, value in writes:
+            assert (verb, name) == ("SET", "state")
+            self._server.state = value
         return True
 
     async def leave(self):
@@ -159,7 +162,7 @@ def test_no_series_of_kills_outages_and_successors_changes_the_count(writes, doe
                 try:
                     await exporter.step()
                 except TransportError as error:
-                    exporter._on_disconnect(error)
+                    await exporter.on_disconnect(error)
                 server.down = False
             else:
                 if act == "hand over":
@@ -205,7 +208,7 @@ async def test_one_that_comes_back_to_find_another_in_its_place_shows_nothing_ol
     server = Server(list(facts_of("o", range(1, 9))))
     first, second = server.exporter("1"), server.exporter("2")
     await first.step()
-    first._on_disconnect(BusDown("away"))
+    await first.on_disconnect(BusDown("away"))
     assert b"toolgate_decisions_total" in first.page("")[1]
     server.leader = None
     await second.step()
@@ -258,7 +261,7 @@ async def test_a_server_that_lost_everything_does_not_make_a_living_exporter_for
     server.down = True
     with pytest.raises(TransportError) as raised:
         await exporter.step()
-    exporter._on_disconnect(raised.value)
+    await exporter.on_disconnect(raised.value)
     assert exporter.health() == (False, "the bus cannot be reached; waiting for it")
     assert b'toolgate_bus_connected{side="exporter"} 0.0' in unlabelled(exporter.page("")[1])
     server.down = False
@@ -273,7 +276,7 @@ class _Refused:
 
 async def test_gauges_that_may_not_be_read_leave_the_counters_as_they_are():
     server = Server(list(facts_of("o", range(1, 3))))
-    exporter = Exporter(_Facts(server), _Checkpoints(server, "1"), _Refused())
+    exporter = Exporter(_Facts(server), _Lease(server, "1"), _Refused())
     assert await exporter.step()
     assert samples(exporter) == one_pass(server.facts)
 

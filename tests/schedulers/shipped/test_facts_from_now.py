@@ -32,7 +32,7 @@ class Pages(MemoryFacts):
 
 
 async def test_what_was_kept_is_passed_over_and_what_comes_is_told(wait_until, monkeypatch):
-    monkeypatch.setattr(router, "AWAY_SECONDS", 0.0)
+    monkeypatch.setattr("toolgate_bus.facts.service.REST_S", 0.0)
     facts, told = Pages(), []
     for number in range(450):
         facts.tell("old", number=number)

@@ -22,12 +22,12 @@ from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import err_console
 from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
 from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.facts.service import FactsService
 from toolgate_bus.ledger.money.journal import is_entry, read_journal
 from toolgate_bus.ledger.money.limits import BOOKS
 from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.transport.redis.client.connection import RedisCommands
-from toolgate_bus.transport.redis.tasks import Backoff
 
 Fact = dict[str, Any]
 
@@ -60,7 +60,7 @@ async def _archive(settings: BusSettings, store: ArchiveStore, *, once: bool) ->
     archiver = _Archiver(commands, settings.namespace, reader, store)
     try:
         if once:
-            while await archiver.step():
+            while await archiver.read():
                 pass
         else:
             async with reader.stay_on_roster():
@@ -76,14 +76,16 @@ async def _archive(settings: BusSettings, store: ArchiveStore, *, once: bool) ->
     return archiver.taken
 
 
-class _Archiver:
+class _Archiver(FactsService):
     """Run of the archiver. `taken` is the number of its facts."""
+
+    _facts: FactsReader
 
     def __init__(
         self, commands: RedisCommands, namespace: str, reader: FactsReader, store: ArchiveStore
     ) -> None:
-        self._commands, self._namespace = commands, namespace
-        self._reader, self._store = reader, store
+        super().__init__(reader, is_command=True)
+        self._commands, self._namespace, self._store = commands, namespace, store
         self._refused = ""
         self._lines: list[Fact] = []
         self._now_ms = store.standing.read_ms
@@ -92,41 +94,34 @@ class _Archiver:
         self.taken = 0
         reader.resume(store.standing.places, store.standing.numbers)
 
-    async def run(self) -> None:
-        """Archive new facts until cancelled. Wait for a server that is away."""
-        backoff, away = Backoff(), False
-        while True:
-            try:
-                if away:
-                    await self._reader.give_way()
-                await self.step()
-                if time.monotonic() - self._rewound >= REWIND_S:
-                    await self._reader.rewind()
-                    self._rewound = time.monotonic()
-            except ConfigError:
-                raise
-            except TransportError as error:
-                if not away:
-                    err_console.print(f"Waiting for the server: {escape(error)}")
-                away = True
-                await self._commit_if_due()
-                await backoff.wait()
-                continue
-            if away:
-                err_console.print("The server is back; going on.")
-                away = False
-            backoff.reset()
+    def report_outage(self, error: TransportError) -> None:
+        """Print that the server is away."""
+        err_console.print(f"Waiting for the server: {escape(error)}")
+
+    async def give_up(self) -> None:
+        """Write down what was read before the server went away."""
+        await self._commit_if_due()
 
     async def step(self) -> bool:
+        """Read once, and look now and then whether a stream began anew. Return True: nobody else leads."""
+        await self.read()
+        if time.monotonic() - self._rewound >= REWIND_S:
+            await self._facts.rewind()
+            self._rewound = time.monotonic()
+        if self.is_connected is False:
+            err_console.print("The server is back; going on.")
+        return True
+
+    async def read(self) -> bool:
         """Read facts and journals once. Return whether anything came. Raise TransportError."""
         standing = self._store.standing
         if standing.before is None:
-            standing.begin(await self._reader.writers())
+            standing.begin(await self._facts.writers())
             await self.commit()  # before any fact, so that the first writers are known
-        now_ms = await self._reader.now_ms()
-        facts = await self._reader.next()
+        now_ms = await self._facts.now_ms()
+        facts = await self._facts.next()
         self._now_ms = max(self._now_ms, now_ms)
-        self._add(standing.take(facts, self._reader.positions, now_ms))
+        self._add(standing.take(facts, self._facts.positions, now_ms))
         more = await self._read_journals()
         await self._commit_if_due()
         return bool(facts) or more

@@ -1,17 +1,15 @@
 """`toolgate exporter`: turn options into a running service."""
 
 import os
-import secrets
-import socket
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 import anyio
 import typer
 
-from toolgate_bus.commands.exporter.checkpoint import CheckpointStore
 from toolgate_bus.commands.exporter.gauges import FleetGauges
-from toolgate_bus.commands.exporter.service import Exporter
+from toolgate_bus.commands.exporter.service import LEASE_S, Exporter
 from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import (
     JsonOption,
@@ -22,7 +20,8 @@ from toolgate_bus.commands.options import (
     start_bus,
 )
 from toolgate_bus.commands.terminal import print_json
-from toolgate_bus.errors import ConfigError, ToolgateError
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.facts.lease import Lease
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol.names import MAX_NAME
 from toolgate_bus.server.settings import BusSettings
@@ -94,27 +93,16 @@ async def _serve(
     if url is None:
         raise ConfigError("redis: no server is named")
     metrics.use_namespace(settings.namespace)
-    me = f"{socket.gethostname()[:32]}-{os.getpid()}-{secrets.token_hex(3)}"
     reading = RedisCommands(url, "toolgate-exporter-facts", connections=1)
     commands = RedisCommands(url, "toolgate-exporter")
     facts = FactsReader(reading, settings.namespace, "exporter")
-    service = Exporter(
-        facts,
-        CheckpointStore(commands, settings.namespace, me),
-        FleetGauges(commands, settings.namespace),
-        by_label,
-    )
+    lease = Lease(commands, settings.namespace, "exporter", LEASE_S)
+    service = Exporter(facts, lease, FleetGauges(commands, settings.namespace), by_label)
     serving = serve_page(port, address, service.page, service.health)
-    refused: ToolgateError | None = None
     try:
         _tell_ready(serving, settings, as_json)
-        async with facts.stay_on_roster(), anyio.create_task_group() as tasks:
-            tasks.start_soon(watch_loop_lag, "exporter")
-            try:
-                await service.run()
-            except ToolgateError as error:
-                refused = error
-                tasks.cancel_scope.cancel()
+        async with facts.stay_on_roster(partial(watch_loop_lag, "exporter")):
+            await service.run()
     except anyio.get_cancelled_exc_class():
         pass  # a cancellation is the order to finish
     finally:
@@ -123,18 +111,11 @@ async def _serve(
             await facts.leave()
             await reading.aclose()
             await commands.aclose()
-    if refused is not None:
-        raise refused
 
 
 def _tell_ready(serving: PageServer, settings: BusSettings, as_json: bool) -> None:
     if as_json:
-        fields = {
-            "port": serving.port,
-            "url": serving.url,
-            "namespace": settings.namespace,
-            "pid": os.getpid(),
-        }
-        print_json({"event": "ready", **fields})
+        fields = {"port": serving.port, "url": serving.url, "namespace": settings.namespace}
+        print_json({"event": "ready", **fields, "pid": os.getpid()})
         return
     err_console.print(escape(f"The metrics of {settings.namespace} are at {serving.url}"), soft_wrap=True)

@@ -1,53 +1,81 @@
 """Run an exporter: one leads and counts; others stand by, and take over when it is gone.
 
-    lead? ─ no ──▶ stand by: only the exporter's own metrics; asked again every half second
-      │ yes
-    go on from what was kept ─▶ read facts ─▶ count ─▶ keep, every second ─▶ show what was kept
-
 Only kept counts are shown. So an exporter that is killed and started again never shows less than it did
-before, which Prometheus would take for a restart from zero.
+before, which Prometheus would take for a restart from zero. Counts and the positions of their facts are one
+value, so an exporter that goes on from it counts no fact twice and leaves none out.
 """
 
 import asyncio
+import json
 import time
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal, NamedTuple
 
 import anyio
 
-from toolgate_bus.commands.exporter.checkpoint import CheckpointStore, ExporterCheckpoint
 from toolgate_bus.commands.exporter.fleet import FleetCounts
 from toolgate_bus.commands.exporter.gauges import FleetGauges
-from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, ToolgateError, TransportError
+from toolgate_bus.errors import BusDown, OutcomeUnknown, ToolgateError, TransportError
+from toolgate_bus.facts.lease import Lease
 from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.facts.service import FactsService
 from toolgate_bus.telemetry import definitions, metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.metrics import Collector, Gauges
 
+LEASE_S: Final = 3.0
 KEEP_EVERY_S: Final = 1.0
-RENEW_EVERY_S: Final = 1.5
-"""Seconds between renewals of the lease while nothing new is counted: half of the lease."""
+RENEW_EVERY_S: Final = LEASE_S / 2
+"""Seconds between renewals of the lease while nothing new is counted."""
 GAUGES_EVERY_S: Final = 2.0
 UNASKED_GAUGES_S: Final = 6.0
 """Seconds between reads of the gauges if the page was not requested since the last read."""
-STAND_BY_S: Final = 0.5
-STALE_S: Final = 10.0
-"""Seconds without reading facts after which the exporter is unhealthy."""
 LEAVING_S: Final = 5.0
 AT_ONCE: Final = 500
 """Number of facts that are counted before other tasks of this process have their turn."""
+MAX_BYTES: Final = 64 * 1024 * 1024
 _log = get_logger("toolgate.exporter")
 
 
-class Exporter:
+class ExporterCheckpoint(NamedTuple):
+    """Counts (`FleetCounts.text`), and the positions up to which each writer's facts were read for them."""
+
+    text: str
+    positions: Mapping[str, str]
+
+    def to_bytes(self) -> bytes:
+        """Return the checkpoint as bytes for the store."""
+        fields = {"counts": self.text, "positions": dict(self.positions)}
+        return zlib.compress(json.dumps(fields).encode(), level=1)
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> "ExporterCheckpoint":
+        """Return a checkpoint from what `to_bytes` gave. Raise ValueError for anything else."""
+        try:
+            reader = zlib.decompressobj()
+            fields = json.loads(reader.decompress(raw, MAX_BYTES))
+            positions = {str(name): str(last) for name, last in fields["positions"].items()}
+            FleetCounts.read(fields["counts"])
+            return cls(fields["counts"], positions)
+        except (zlib.error, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"this is not a checkpoint of an exporter: {error!r}") from None
+
+
+class Exporter(FactsService):
     """One exporter of one namespace."""
 
+    side: ClassVar[str] = "exporter"
+    stands_by: ClassVar[str] = "another exporter of this namespace leads"
+    _facts: FactsReader
+
     def __init__(
-        self, facts: FactsReader, store: CheckpointStore, gauges: FleetGauges, by_label: Sequence[str] = ()
+        self, facts: FactsReader, lease: Lease, gauges: FleetGauges, by_label: Sequence[str] = ()
     ) -> None:
         """Make an exporter; `by_label` as in `FleetCounts`."""
-        self._facts, self._store, self._gauges, self._by_label = facts, store, gauges, by_label
+        super().__init__(facts, _log, is_command=True)
+        self._lease, self._gauges, self._by_label = lease, gauges, by_label
         self._counts: FleetCounts | None = None
         """Counts so far; None while another exporter leads."""
         self._shown: str | None = None
@@ -55,60 +83,24 @@ class Exporter:
         self._before: ExporterCheckpoint | None = None
         """Counts when the lead was lost. They are used if the server has lost the stored counts."""
         self._of_server: list[Collector] = []
-        self._kept_at = self._led_at = self._read_at = self._looked_at = float("-inf")
+        self._kept_at = self._looked_at = float("-inf")
         self._asked = True
         """True if the page was requested since the gauges were read."""
         self._new = False
-        self._connected = False
         self._warned = ""
-
-    @property
-    def leads(self) -> bool:
-        """True if this exporter counts."""
-        return self._counts is not None
-
-    def health(self) -> tuple[bool, str]:
-        """Return whether it reads facts, and a sentence about it."""
-        if not self._connected:
-            return False, "the bus cannot be reached; waiting for it"
-        if not self.leads:
-            return False, "stands by: another exporter of this namespace leads"
-        if time.monotonic() - self._read_at >= STALE_S:
-            return False, f"has read no facts for {STALE_S:g} s"
-        return True, "reads facts"
 
     def page(self, accept: str) -> tuple[str, bytes]:
         """Return the page of metrics."""
         self._asked = True
         shown: list[Collector] = [
             Gauges(definitions.EXPORTER_LEADS, {(): float(self.leads)}),
-            Gauges(definitions.CONNECTED, {("exporter",): float(self._connected)}),
+            Gauges(definitions.CONNECTED, {("exporter",): float(bool(self.is_connected))}),
             *(metrics.BAD_MESSAGES, metrics.RECONNECTS, metrics.LOOP_LAG),
             *metrics.ABOUT_PROCESS,
         ]
         if self._shown is not None:
             shown += [*FleetCounts.read(self._shown).collectors(), *self._of_server]
         return metrics.exposition(accept, shown)
-
-    async def run(self) -> None:
-        """Work until cancelled. Then store the counts, and let another exporter lead."""
-        away = False
-        try:
-            while True:
-                try:
-                    if away:
-                        await self._facts.give_way()
-                    leads, away = await self.step(), False
-                except ConfigError:
-                    raise
-                except TransportError as error:
-                    self._on_disconnect(error)
-                    leads, away = False, True
-                if not leads:
-                    await asyncio.sleep(STAND_BY_S)
-        finally:
-            with anyio.move_on_after(LEAVING_S, shield=True), suppress(ToolgateError):
-                await self.leave()
 
     async def step(self) -> bool:
         """Read once, count, and store the counts if it is time. Return False if another exporter leads."""
@@ -120,15 +112,14 @@ class Exporter:
             for fact in facts[start : start + AT_ONCE]:
                 self._new |= counts.take(fact)
             await asyncio.sleep(0)
-            if time.monotonic() - self._led_at >= KEEP_EVERY_S:  # a long backlog outlasts the lease
-                if not await self._store.keep():
-                    return self._stand_by()
-                self._led_at = time.monotonic()
-        self._read_at = time.monotonic()
+            # A long backlog outlasts the lease. Its counts belong to no position yet, so they are not kept.
+            if time.monotonic() - self._lease.renewed_at >= KEEP_EVERY_S and not await self._lease.keep():
+                return await self._stand_by()
+        self.worked_at = time.monotonic()
         keep_every = KEEP_EVERY_S if self._new else RENEW_EVERY_S
-        if self._read_at - self._kept_at >= keep_every and not await self.keep():
-            return self._stand_by()
-        if self._read_at - self._looked_at >= (GAUGES_EVERY_S if self._asked else UNASKED_GAUGES_S):
+        if self.worked_at - self._kept_at >= keep_every and not await self.keep():
+            return await self._stand_by()
+        if self.worked_at - self._looked_at >= (GAUGES_EVERY_S if self._asked else UNASKED_GAUGES_S):
             self._asked = False
             await self._look()
         return True
@@ -139,17 +130,24 @@ class Exporter:
         if counts is None:
             return False
         kept = self._present(counts) if self._new else None
-        if not await self._store.keep(kept):
+        if not await self._lease.keep(*([] if kept is None else [("SET", "state", kept.to_bytes())])):
             return False
         if kept is not None:
             self._shown, self._new = kept.text, False
-        self._kept_at = self._led_at = time.monotonic()
+        self._kept_at = time.monotonic()
         return True
 
     async def leave(self) -> None:
         """Store the counts, and let another exporter lead."""
-        if await self.keep():
-            await self._store.leave()
+        with anyio.move_on_after(LEAVING_S, shield=True), suppress(ToolgateError):
+            if await self.keep():
+                await self._lease.leave()
+
+    async def give_up(self) -> None:
+        """Stop counting. The page stays as it is until this exporter or another one leads."""
+        if self._counts is not None:
+            self._before = self._present(self._counts)
+        self._counts, self.leads = None, False
 
     def _present(self, counts: FleetCounts) -> ExporterCheckpoint:
         positions = self._facts.positions
@@ -157,40 +155,35 @@ class Exporter:
         return ExporterCheckpoint(counts.text(), positions)
 
     async def _take_the_lead(self) -> FleetCounts | None:
-        leads = await self._store.lead()
-        self._connected = True
+        leads = await self._lease.take()
+        self.is_connected = True
         if not leads:
             self._shown = None
             return None
-        kept = await self._store.read()
+        kept = await self._read_kept()
         self._new = kept is None  # to be written down even if no fact comes
         kept = kept or self._before or ExporterCheckpoint(FleetCounts().text(), {})
         counts = FleetCounts.read(kept.text)
         counts.by_label = tuple(self._by_label)
         self._facts.resume(kept.positions, counts.numbers)
         await self._facts.rewind()
-        self._counts, self._shown = counts, kept.text
-        self._kept_at, self._led_at = float("-inf"), time.monotonic()
+        self._counts, self._shown, self._kept_at, self.leads = counts, kept.text, float("-inf"), True
         _log.info("counts the facts of the fleet", facts=counts.facts)
         return counts
 
-    def _stand_by(self) -> Literal[False]:
+    async def _read_kept(self) -> ExporterCheckpoint | None:
+        raw = await self._lease.read("state")
+        try:
+            return None if raw is None else ExporterCheckpoint.from_bytes(raw)
+        except ValueError as error:
+            _log.error("the stored counts cannot be read; counting begins anew", error=str(error))
+            return None
+
+    async def _stand_by(self) -> Literal[False]:
         _log.warning("another exporter leads now; this one stands by")
-        self._give_up()
+        await self.give_up()
         self._shown = None
         return False
-
-    def _give_up(self) -> None:
-        if self._counts is not None:
-            self._before = self._present(self._counts)
-        self._counts = None
-
-    def _on_disconnect(self, error: TransportError) -> None:
-        if self._connected:
-            metrics.count(metrics.RECONNECTS, "exporter")
-            _log.warning("the bus cannot be reached; waiting for it", error=str(error))
-        self._connected = False
-        self._give_up()  # another may lead before this one is back; what is shown stays until then
 
     async def _look(self) -> None:
         try:

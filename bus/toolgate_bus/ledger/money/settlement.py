@@ -18,10 +18,11 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
-from contextlib import suppress
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
-from toolgate_bus.errors import CodecError, TransportError
+from toolgate_bus.errors import TransportError
+from toolgate_bus.facts.lease import Checkpoint, KeeperLease
+from toolgate_bus.facts.service import FactsService
 from toolgate_bus.ledger.money.ledger import ASTRAY, FallbackAccounts, Ledger, Step
 from toolgate_bus.ledger.money.reprieve import Reprieve
 from toolgate_bus.protocol.fact_events import (
@@ -35,7 +36,6 @@ from toolgate_bus.protocol.fact_events import (
     USAGE,
 )
 from toolgate_bus.protocol.money import is_amount
-from toolgate_bus.protocol.packing import pack, unpack
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import FactStream, Store
@@ -94,46 +94,17 @@ def step_of(
     return None if what is None else Step(what, decision, by=who)
 
 
-class ReaderPosition(NamedTuple):
-    """Position up to which a book's keeper has read the facts of each orchestrator.
-
-    An orchestrator writes its latest facts again after it lost its connection. To a ledger that was lost and
-    rebuilt meanwhile, the calls in them are new: only the numbers of the facts say that they were settled.
-    """
-
-    positions: Mapping[str, str] = {}
-    """Id of the last entry, for each orchestrator."""
-    numbers: Mapping[str, int] = {}
-    """Number of the last fact, for each orchestrator."""
-    again: bytes | None = None
-    """Last request to read all facts again that was followed (`request_again`)."""
-
-
-def read_progress(raw: bytes | None) -> ReaderPosition:
-    """Read the position that a keeper noted; an empty one if it is malformed."""
-    try:
-        noted = unpack(raw) if raw else None
-        positions, numbers, *again = noted if isinstance(noted, list) else ({}, {})
-        return ReaderPosition(
-            {str(name): str(last) for name, last in positions.items()},
-            {str(name): int(last) for name, last in numbers.items()},
-            again[0] if again and isinstance(again[0], bytes) else None,
-        )
-    except (CodecError, AttributeError, TypeError, ValueError):
-        return ReaderPosition()
-
-
 async def request_again(store: Store, book: str) -> bytes:
-    """Ask the keeper of a book to read all facts again. The keeper notes the request in its position.
+    """Ask the keeper of a book to read all facts again. The keeper notes the request in its checkpoint.
 
-    The request has a key of its own, because the keeper may be writing its position at this very moment.
+    The request has a key of its own, because the keeper may be writing its checkpoint at this very moment.
     """
     request = secrets.token_bytes(8)
     await store.put(f"{book}:again", request, AGAIN_S)
     return request
 
 
-class SettlementWorker:
+class SettlementWorker(FactsService):
     """The keeper of one book in one replica."""
 
     def __init__(
@@ -154,64 +125,47 @@ class SettlementWorker:
         `otherwise` returns the payment for a call without a reservation. `cost_of` returns the cost of a
         request to an LLM; without it, facts of requests settle nothing.
         """
-        self._ledger, self._facts, self._store = ledger, facts, store
-        self._book, self._replica, self._also, self._clock = book, replica.encode(), also, clock
+        super().__init__(facts, _log)
+        self._ledger, self._store, self._book, self._also, self._clock = ledger, store, book, also, clock
+        self._lease = KeeperLease(store, f"{book}:keeper", replica, LEASE_S)
         self._otherwise, self._cost_of = otherwise, cost_of
         self._missing: dict[str, float] = {}
         self._reprieve = Reprieve(ledger, store, clock)
-        self._resumed = False
+        self._resumed: int | None = None
+        """Term of the lease in which this keeper went on from the checkpoint; None if it has to do so."""
         self._again: bytes | None = None
         self._behind_since: float | None = None
         self._looked = 0.0
         self._warned = float("-inf")
         self._swept = float("-inf")
 
-    async def run(self) -> None:
-        """Work until cancelled. If the server is away, wait for it."""
-        while True:
-            try:
-                leads = await self.step()
-            except TransportError as error:
-                leads = self._resumed = False
-                _log.info("the ledger waits for the bus", error=str(error))
-                await self._wait_for_bus()
-            if not leads:  # or the server is back: schedulers that rule on waiting calls go first
-                await asyncio.sleep(TICK_S)
-
-    async def _wait_for_bus(self) -> None:
-        """Wait until the server answers again."""
-        while True:
-            with suppress(TransportError):
-                await self._store.get(f"{self._book}:keeper")
-                return
-            await asyncio.sleep(TICK_S)
+    async def give_up(self) -> None:
+        """Go on from the checkpoint when the server is back."""
+        self._resumed = None
 
     async def step(self) -> bool:
         """Read and apply facts, note the position, look for orphans. Return False if another one leads."""
-        if not await self._leads():
-            self._resumed = False
+        if not await self._lease.renew():
             return False
         again = await self._store.get(f"{self._book}:again")
-        resumes = not self._resumed or again != self._again
+        resumes = self._resumed != self._lease.term or again != self._again
         if resumes:
             if await self._is_behind():
                 await asyncio.sleep(LOOK_S)
                 return True
-            noted = read_progress(await self._store.get(f"{self._book}:read"))
+            noted = Checkpoint.from_bytes(await self._store.get(f"{self._book}:read"))
             if again not in (None, noted.again):
-                noted = ReaderPosition()
+                noted = Checkpoint()
             self._facts.resume(noted.positions, noted.numbers)
-            self._again, self._resumed = again, True
+            self._again, self._resumed = again, self._lease.term
         facts = await self._facts.next()
         for at in range(0, len(facts), AT_ONCE):
             if at:
-                await self._leads()  # a long backlog outlasts the lease
+                await self._lease.renew()  # a long backlog outlasts the lease
             await self._apply(facts[at : at + AT_ONCE])
         if facts or resumes:
-            progress = [self._facts.positions, self._facts.numbers]
-            if self._again is not None:
-                progress.append(self._again)
-            await self._store.put(f"{self._book}:read", pack(progress))
+            noted = Checkpoint(self._facts.positions, self._facts.numbers, self._again)
+            await self._store.put(f"{self._book}:read", noted.to_bytes())
         if not facts or self._clock() - self._looked >= TICK_S:
             await self._look_for_orphans({str(fact.get("orchestrator")) for fact in facts})
             self._looked = self._clock()
@@ -230,16 +184,6 @@ class SettlementWorker:
         if self._behind_since is None:
             self._behind_since = self._clock()
         return self._clock() - self._behind_since < GRACE_S
-
-    async def _leads(self) -> bool:
-        key = f"{self._book}:keeper"
-        if await self._store.add(key, self._replica, LEASE_S):
-            self._resumed = False  # somebody may have led meanwhile
-            return True
-        if await self._store.get(key) != self._replica:
-            return False
-        await self._store.put(key, self._replica, LEASE_S)  # two at once would do no harm
-        return True
 
     async def _apply(self, facts: Sequence[Mapping[str, Any]]) -> None:
         for fact in facts:

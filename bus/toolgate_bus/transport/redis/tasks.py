@@ -7,10 +7,12 @@ again a second later. What fails because the server is away is tried again, ever
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import anyio
 
+from toolgate_bus.errors import TransportError
 from toolgate_bus.telemetry.loggers import get_logger
 
 # Seconds of the first and of the longest wait.
@@ -27,6 +29,14 @@ async def keep(keeper: Callable[..., Awaitable[None]], *args: Any) -> None:
         except Exception:  # noqa: BLE001 - see above: it is logged with its traceback
             _log.exception("a task of the bus failed", task=getattr(keeper, "__name__", str(keeper)))
         await anyio.sleep(1.0)
+
+
+async def repeat(work: Callable[[], Awaitable[None]], seconds: float) -> None:
+    """Do some work at intervals, until cancelled. Leave it out while the server is away."""
+    while True:
+        await anyio.sleep(seconds)
+        with suppress(TransportError):
+            await work()
 
 
 def is_cancel_requested() -> bool:

@@ -11,11 +11,12 @@ from typing import Any, Final, TypeVar
 from toolgate_bus.commands.decisions.explained import explain
 from toolgate_bus.errors import TransportError
 from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.facts.service import FactsService
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.state.shared import connect_shared_state
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.redis.client.connection import RedisCommands
-from toolgate_bus.transport.redis.roster.roster import BEAT_SECONDS, Roster
+from toolgate_bus.transport.redis.roster.roster import Roster
 from toolgate_bus.transport.redis.tasks import keep
 
 from toolgate_schedulers.commands.approvals.answer import Fact
@@ -56,7 +57,6 @@ FEW: Final = 100
 """Facts in one read below which all stored facts have been read."""
 AT_ONCE: Final = 250
 """Facts that are handled before others on the event loop have their turn."""
-AWAY_S: Final = 0.5
 MAX_POLICIES: Final = 50
 MAX_LATELY: Final = 500
 MAX_NAMED: Final = 5
@@ -269,54 +269,49 @@ async def open_state(settings: BusSettings) -> AsyncGenerator[ConsoleState]:
             await each.aclose()
 
 
-class FactsWatcher:
+class FactsWatcher(FactsService):
     """Reader of the facts, on the roster as a console meanwhile."""
 
+    _facts: FactsReader
+
     def __init__(self, reader: FactsReader, known: ConsoleState) -> None:
-        self._reader, self._known, self._hub = reader, known, known.hub
+        super().__init__(reader, _log, gives_way=False)
+        self._known, self._hub = known, known.hub
         self._current = False
         """True once the stored facts have been read; pages do not get those one by one."""
 
     async def run(self) -> None:
         """Follow the facts, until cancelled."""
         self._hub.tell("bus", {"up": True, "reading": True})
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._beat())
-            tasks.create_task(self._follow())
+        async with self._facts.stay_on_roster():
+            await super().run()
 
-    async def _beat(self) -> None:
-        while True:
-            try:
-                await self._reader.join()
-            except TransportError as error:
-                _log.info("the console is not on the roster", error=str(error))
-            await asyncio.sleep(BEAT_SECONDS)
+    async def on_disconnect(self, error: TransportError) -> None:
+        """Show on all pages that the server is away, and why."""
+        self._hub.tell("bus", {"up": False, "why": str(error)})
+        await super().on_disconnect(error)
 
-    async def _follow(self) -> None:
-        while True:
-            try:
-                facts = await self._reader.next()
-            except TransportError as error:
-                self._hub.tell("bus", {"up": False, "why": str(error)})
-                await asyncio.sleep(AWAY_S)
-                continue
-            self._known.read_at = time.monotonic()
-            for start in range(0, len(facts), AT_ONCE):
-                now, changed = time.time(), list[DecisionEntry]()
-                for fact in facts[start : start + AT_ONCE]:
-                    try:
-                        self._known.rates.add(fact, now)
-                        self._known.books.learn(fact)
-                        entry = self._known.ring.take(fact)
-                    except Exception:  # noqa: BLE001 - one bad fact must not hide the others
-                        _log.exception("a fact could not be taken in")
-                        continue
-                    if entry is not None:
-                        changed.append(entry)
-                if self._current:
-                    self._hub.publish(changed)
-                await asyncio.sleep(0)
-            if len(facts) < FEW and not self._current:
-                self._current = True
-                self._hub.again()
-            self._hub.tell("bus", {"up": True, "reading": not self._current})
+    async def step(self) -> bool:
+        """Show the facts that came."""
+        facts = await self._facts.next()
+        self._known.read_at = time.monotonic()
+        for start in range(0, len(facts), AT_ONCE):
+            now, changed = time.time(), list[DecisionEntry]()
+            for fact in facts[start : start + AT_ONCE]:
+                try:
+                    self._known.rates.add(fact, now)
+                    self._known.books.learn(fact)
+                    entry = self._known.ring.take(fact)
+                except Exception:  # noqa: BLE001 - one bad fact must not hide the others
+                    _log.exception("a fact could not be taken in")
+                    continue
+                if entry is not None:
+                    changed.append(entry)
+            if self._current:
+                self._hub.publish(changed)
+            await asyncio.sleep(0)
+        if len(facts) < FEW and not self._current:
+            self._current = True
+            self._hub.again()
+        self._hub.tell("bus", {"up": True, "reading": not self._current})
+        return True

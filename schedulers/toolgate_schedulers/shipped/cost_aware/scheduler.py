@@ -36,7 +36,7 @@ from toolgate_bus.protocol.money import format_amount, micro
 from toolgate_bus.protocol.names import MAX_RULE
 from toolgate_bus.protocol.packing import VERSION
 from toolgate_bus.state.shared_state import SharedState
-from toolgate_bus.transport.redis.tasks import keep
+from toolgate_bus.transport.redis.tasks import keep, repeat
 
 from toolgate_schedulers.author.scheduler import SchedulerContext, asking, wire
 from toolgate_schedulers.shipped.alternatives import alternatives, group_of
@@ -302,7 +302,8 @@ class CostAware:
             otherwise=self.otherwise,
             cost_of=self.cost_of if self.config.llm is not None else None,
         )
-        self._tasks = [asyncio.create_task(keep(work)) for work in (keeper.run, self._look_often)]
+        works = (keep(keeper.run), keep(repeat, self.look, LOOK_S))
+        self._tasks = [asyncio.create_task(work) for work in works]
 
     async def _describe(self) -> None:
         """Describe the budgets in the store."""
@@ -351,12 +352,6 @@ class CostAware:
                 self._news = self._news or self.learned != CostHistory()
             elif not self._news:  # nothing was heard meanwhile
                 self.learned = CostHistory.from_bytes(learned)
-
-    async def _look_often(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_S)
-            with contextlib.suppress(TransportError):
-                await self.look()
 
     async def _write_down(self) -> None:
         if self._news:

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from toolgate_bus.errors import TransportError
+from toolgate_bus.facts.service import FactsService
 from toolgate_bus.protocol.events import Deny, Hold, Phase, ToolSelecting, Verdict
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import rest_after_search
-from toolgate_bus.transport.redis.tasks import keep
+from toolgate_bus.transport.redis.tasks import keep, repeat
 
 from toolgate_schedulers.author.scheduler import SchedulerContext, asking
 from toolgate_schedulers.shipped.policy.claims import QueuePositions
@@ -74,7 +75,7 @@ class _WaitingCall:
     is_held: bool = False
 
 
-class OrderKeeper:
+class OrderKeeper(FactsService):
     """Keeper of one replica."""
 
     def __init__(
@@ -86,9 +87,9 @@ class OrderKeeper:
         notes: PeerNotes,
         places: QueuePositions,
     ) -> None:
-        self._context, self._facts = context, context.shared.facts
+        super().__init__(context.shared.facts, _log, gives_way=False)
+        self._context, self._places = context, places
         self._history, self._rule, self._longest, self._notes = history, rule, longest_wait_s, notes
-        self._places = places
         self._ahead = 0.0
         """Seconds that the server's clock is ahead of this process's."""
         self._new: dict[str, asyncio.Event] = {}
@@ -108,13 +109,13 @@ class OrderKeeper:
 
     async def start(self) -> None:
         """Begin to read; return once all earlier facts are known."""
-        self._begin(keep(self._read))
-        self._begin(keep(self._forget_often))
+        self._begin(keep(self.run))
+        await self._ready.wait()
+        self._begin(keep(repeat, self._forget_once, TICK_S))
         if self._longest:
             self._begin(keep(self._mend_often))
         if self._places.has_rules:
-            self._begin(keep(self._renew_often))
-        await self._ready.wait()
+            self._begin(keep(repeat, lambda: self._places.renew(self._now()), TICK_S))
 
     async def stop(self) -> None:
         """Stop; other replicas answer the waiting calls, or this one after its next start."""
@@ -303,36 +304,29 @@ class OrderKeeper:
                 met.set()
                 await asyncio.sleep(GLANCE_S)
 
-    async def _read(self) -> None:
-        """Read the stored facts, then the new ones; wait for a server that is away."""
-        while True:
-            try:
-                if not self._ready.is_set():
-                    await self._set_clock()
-                    since = int((self._now() - MAX_WINDOW_S) * 1000)
-                    async for fact in self._facts.read_stored(max(0, since)):
-                        self._history.read(fact)
-                    self._ready.set()
-                new = self._joined = set(self._new)
-                is_busy = time.monotonic() - self._asked < BUSY_S
-                self._progress.is_long = not is_busy
-                began = time.monotonic()
-                facts = await self._facts.next(BUSY_WAIT_MS if is_busy else None)
-                self._progress.is_long = False
-                waited = time.monotonic() - began
-                self._take(facts)
-                # A read that brought nothing in its whole time shows that nothing was written meanwhile.
-                self._progress.note(
-                    len(facts), began if facts or not is_busy else began + BUSY_WAIT_MS / 1000
-                )
-                if self._facts.is_whole:
-                    for name in new:
-                        self._new.pop(name).set()
-            except TransportError as error:
-                _log.info("the facts wait for the bus", error=str(error))
-                await asyncio.sleep(TICK_S)
-            else:
-                await asyncio.sleep(0 if facts else max(0.0, REST_S - waited))
+    async def step(self) -> bool:
+        """Read the stored facts once, then the new ones."""
+        if not self._ready.is_set():
+            await self._set_clock()
+            since = int((self._now() - MAX_WINDOW_S) * 1000)
+            async for fact in self._facts.read_stored(max(0, since)):
+                self._history.read(fact)
+            self._ready.set()
+        new = self._joined = set(self._new)
+        is_busy = time.monotonic() - self._asked < BUSY_S
+        self._progress.is_long = not is_busy
+        began = time.monotonic()
+        facts = await self._facts.next(BUSY_WAIT_MS if is_busy else None)
+        self._progress.is_long = False
+        waited = time.monotonic() - began
+        self._take(facts)
+        # A read that brought nothing in its whole time shows that nothing was written meanwhile.
+        self._progress.note(len(facts), began if facts or not is_busy else began + BUSY_WAIT_MS / 1000)
+        if self._facts.is_whole:
+            for name in new:
+                self._new.pop(name).set()
+        await asyncio.sleep(0 if facts else max(0.0, REST_S - waited))
+        return True
 
     def _take(self, facts: Iterable[Mapping[str, Any]]) -> None:
         touched = {scope for fact in facts for scope in self._history.read(fact)}
@@ -342,18 +336,8 @@ class OrderKeeper:
     async def _set_clock(self) -> None:
         self._ahead = await self._facts.now_ms() / 1000 - time.monotonic()
 
-    async def _forget_often(self) -> None:
-        """Set the clock and forget old calls, in a task of its own so that it delays no read."""
-        await self._ready.wait()
-        while True:
-            try:
-                await self._forget_once()
-            except TransportError as error:
-                _log.info("what is over waits for the bus", error=str(error))
-            await asyncio.sleep(TICK_S)
-
     async def _forget_once(self) -> None:
-        """Forget calls that are over, or whose orchestrator is gone."""
+        """Set the clock, and forget calls that are over or whose orchestrator is gone."""
         await self._set_clock()
         alive, now = await self._facts.alive(), time.monotonic()
         self._missed = {
@@ -384,12 +368,6 @@ class OrderKeeper:
                 rest = max(TICK_S, rest_after_search(time.monotonic() - began))
             except TransportError as error:
                 _log.info("those who wait cannot be looked after", error=str(error))
-
-    async def _renew_often(self) -> None:
-        """Keep the places of calls that are still being decided."""
-        while True:
-            await asyncio.sleep(TICK_S)
-            await self._places.renew(self._now())
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 from toolgate_bus.config.check import StrictModel
-from toolgate_bus.errors import TransportError
+from toolgate_bus.facts.service import FactsService
 from toolgate_bus.protocol.events import Continue, Modify, ToolSelecting, Verdict
 from toolgate_bus.ruling.conditions.arguments import Arguments, Name
 from toolgate_bus.ruling.conditions.conditions import Globs
@@ -35,7 +35,6 @@ FEW: Final = 100
 """Facts in one read below which the reader has reached the end of the stored facts."""
 START_SECONDS: Final = 2.0
 IDLE_SECONDS: Final = 0.02
-AWAY_SECONDS: Final = 1.0
 _log = get_logger("toolgate.facts")
 
 
@@ -195,7 +194,7 @@ class Router:
                 health.record_result(*told, self._clock())
 
 
-class FactsFromNow:
+class FactsFromNow(FactsService):
     """Reader that calls `tell` with each fact from now on, on the event loop.
 
     An hour-old result says nothing about a tool's health today. The reader gets the stored facts first and
@@ -203,13 +202,14 @@ class FactsFromNow:
     """
 
     def __init__(self, facts: FactStream, tell: Callable[[Mapping[str, Any]], None]) -> None:
-        self._facts, self._tell = facts, tell
+        super().__init__(facts, _log, gives_way=False)
+        self._tell = tell
         self._current = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Begin; return once the stored facts are passed, or after two seconds."""
-        self._task = asyncio.create_task(keep(self._run))
+        self._task = asyncio.create_task(keep(self.run))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._current.wait(), START_SECONDS)
 
@@ -220,18 +220,14 @@ class FactsFromNow:
             task.cancel()
             await asyncio.wait([task])
 
-    async def _run(self) -> None:
-        while True:
-            try:
-                came = await self._facts.next()
-            except TransportError as error:
-                _log.info("the facts wait for the bus", error=str(error))
-                await asyncio.sleep(AWAY_SECONDS)
-                continue
-            if self._current.is_set():
-                for fact in came:
-                    self._tell(fact)
-            elif len(came) < FEW:
-                self._current.set()
-            if not came:
-                await asyncio.sleep(IDLE_SECONDS)
+    async def step(self) -> bool:
+        """Report the facts that came, once the stored ones are passed."""
+        came = await self._facts.next()
+        if self._current.is_set():
+            for fact in came:
+                self._tell(fact)
+        elif len(came) < FEW:
+            self._current.set()
+        if not came:
+            await asyncio.sleep(IDLE_SECONDS)
+        return True

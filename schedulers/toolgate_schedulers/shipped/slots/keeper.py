@@ -9,11 +9,13 @@ import math
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from toolgate_bus.errors import CodecError, TransportError
+from toolgate_bus.errors import TransportError
+from toolgate_bus.facts.lease import Checkpoint, KeeperLease
+from toolgate_bus.facts.service import FactsService
 from toolgate_bus.ledger.slots.queue import UNSEEN_S, Expiry
 from toolgate_bus.ledger.slots.redis import Grant, SlotQueue
 from toolgate_bus.protocol.fact_events import ENDS
-from toolgate_bus.protocol.packing import pack, unpack
+from toolgate_bus.protocol.packing import pack
 from toolgate_bus.telemetry.loggers import get_logger
 
 from toolgate_schedulers.author.scheduler import SchedulerContext
@@ -64,7 +66,7 @@ class UntoldGrants:
         return found
 
 
-class SlotKeeper:
+class SlotKeeper(FactsService):
     """Keeper of one replica."""
 
     def __init__(
@@ -75,41 +77,37 @@ class SlotKeeper:
         deny: Callable[[Expiry], Coroutine[Any, Any, bool]],
         caps: CapKeeper,
     ) -> None:
-        self._context, self._queue, self._pass_on, self._deny = context, queue, pass_on, deny
-        self._caps = caps
-        self._facts, self._store = context.shared.facts, context.store
+        super().__init__(context.shared.facts, _log, gives_way=False)
+        self._queue, self._pass_on, self._deny, self._caps = queue, pass_on, deny, caps
         apart = "-shadow" if context.shadow else ""
-        self._name, self._replica = f"slots{apart}:{context.name}", context.replica.encode()
+        self._store, self._name = context.store, f"slots{apart}:{context.name}"
+        self._lease = KeeperLease(context.store, f"{self._name}:keeper", context.replica, LEASE_S)
         self._read = b""
+        """Positions of the facts that this replica read since it leads."""
         self._untold = UntoldGrants()
         self._errands: set[asyncio.Task[None]] = set()
         self._is_behind = False
         """True if a caller could not be told of its slot."""
 
-    async def run(self) -> None:
-        """Work until cancelled; wait for a server that is away."""
-        try:
-            while True:
-                try:
-                    if await self._leads():
-                        await self._reign()
-                except TransportError as error:
-                    _log.info("the slots wait for the bus", error=str(error))
-                await asyncio.sleep(TICK_S)
-        finally:
-            for errand in self._errands:
-                errand.cancel()
+    async def leave(self) -> None:
+        """Try no longer to answer callers: a peer will."""
+        for errand in self._errands:
+            errand.cancel()
 
-    async def _reign(self) -> None:
+    async def step(self) -> bool:
         """Keep the slots for as long as this replica leads."""
-        self._facts.resume(await self._places())
-        self._untold = UntoldGrants()
+        if not await self._lease.renew():
+            return False
+        self.is_connected = True  # a step may last for hours
+        noted = Checkpoint.from_bytes(await self._store.get(f"{self._name}:read"))
+        self._facts.resume(noted.positions)
+        self._read, self._untold = b"", UntoldGrants()
         await self._caps.start()
         following = asyncio.create_task(self._follow())
         try:
             renewed = mended = float("-inf")
             settled = asyncio.get_running_loop().time() + UNSEEN_S
-            while not following.done() and await self._leads():
+            while not following.done() and await self._lease.renew():
                 living, now = await self._facts.alive(), asyncio.get_running_loop().time()
                 if now - renewed >= RENEW_S:
                     renewed = now
@@ -131,6 +129,7 @@ class SlotKeeper:
             await asyncio.wait([following])
         if not following.cancelled() and (error := following.exception()) is not None:
             raise error
+        return False
 
     async def _follow(self) -> None:
         """Free the slots of calls that end, as the facts tell."""
@@ -172,20 +171,3 @@ class SlotKeeper:
         died."""
         given = {grant.id: grant for grant in await self._queue.list_grants()}
         self.tell([given[id_] for id_ in self._untold.find_due(given, now)], ())
-
-    async def _places(self) -> dict[str, str]:
-        raw = await self._store.get(f"{self._name}:read")
-        try:
-            noted = unpack(raw) if raw else {}
-        except CodecError:
-            noted = {}
-        return {str(name): str(last) for name, last in noted.items()} if isinstance(noted, dict) else {}
-
-    async def _leads(self) -> bool:
-        key = f"{self._name}:keeper"
-        if await self._store.add(key, self._replica, LEASE_S):
-            return True
-        if await self._store.get(key) != self._replica:
-            return False
-        await self._store.put(key, self._replica, LEASE_S)
-        return True
