@@ -26,7 +26,7 @@ NOT_SENT = {"name", "replica", "age", "extra", "signed", "proof", "gone"}
 """Fields of a Member that its heartbeat does not hold: the key names the first two."""
 SINCE_2 = {
     *("wire", "phases", "kinds", "reads", "build", "revision", "server_replicas", "shards", "beat", "at"),
-    "left",
+    *("left", "table"),
 }
 """Fields that only readers of version 2 look for."""
 

@@ -207,8 +207,8 @@ MUTANTS = (
         "authors",
         "a reload is not announced",
         f"{SCHEDULERS}/worker/worker.py",
-        "self._name_start(await self._bus.announce(describe_replica(scheduler, self.replica)))",
-        "describe_replica(scheduler, self.replica)",
+        "swap(scheduler, shared)\n        return await self.announce()",
+        "swap(scheduler, shared)\n        return self._versions.describe()",
         "test_reloading.py::test_all_replicas_are_reloaded_and_the_roster_says_so",
     ),
     Mutant(

@@ -17,6 +17,7 @@ WORDS = re.compile(
     r"|SCRIPT|ACL|CLIENT|CONFIG|MEMORY|MULTI|EXEC|DISCARD|PUBLISH|[LR](PUSH|RANGE|TRIM)"
 )
 ELSEWHERE = {
+    "bus/toolgate_bus/commands/exporter/service.py",  # names the write that its lease guards
     "orchestrator/toolgate_orchestrator/commands/bench/floor.py",  # measures what the protocol itself costs
     "orchestrator/toolgate_orchestrator/commands/serve/app.py",  # HTTP's words
     "schedulers/toolgate_schedulers/commands/console/security_middleware.py",  # HTTP's words
