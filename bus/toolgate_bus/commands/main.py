@@ -25,32 +25,42 @@ from toolgate_bus.telemetry.printable import spell_unencodable
 
 GROUP = "toolgate.commands"
 LogFormat = Literal["json", "text"]
-SUMMARIES = {
-    "demo": "Watch three schedulers rule on an agent, on one screen. Start here.",
-    "init": "Write rules to start from: for what you have, or for a new agent.",
-    "run": "Run an agent from a mount plan; schedulers rule on its calls.",
-    "chat": "Chat with an agent; schedulers rule on its calls.",
-    "replay": "Replay recorded agent runs against schedulers.",
-    "mcp": "Put a gate in front of MCP servers.",
-    "scheduler": "Run schedulers, list those alive, write a new one.",
-    "policy": "Test the rules of a policy, have some suggested, enforce or only observe.",
-    "decisions": "Show what was decided, with every verdict.",
-    "approvals": "Answer the calls that wait for a person.",
-    "budget": "Set budgets, and see what was spent.",
-    "report": "Report what was spent, saved, denied and held, and by whom.",
-    "agents": "List the agents on the bus; stop one.",
-    "queue": "See which calls have slots and which wait; change their order.",
-    "shards": "See or set the number of shards that agents spread over.",
-    "console": "Watch decisions, and answer held calls, in a browser.",
-    "exporter": "Serve Prometheus metrics of all decisions.",
-    "notify": "Notify people by chat, mail or webhook of what needs them.",
-    "hook": "Gate coding agents: Claude Code, Codex, Gemini CLI and others.",
-    "check": "List the tools of your framework's agent that are not gated.",
-    "serve": "Gate the calls of any program, over HTTP on this machine.",
-    "doctor": "Check this installation and its bus.",
-    "bench": "Measure decisions, compared with the bare server, NATS and a webhook.",
+GROUPS: Final = {
+    "Every day": {
+        "demo": "Watch three schedulers rule on an agent, on one screen. Start here.",
+        "init": "Write rules to start from: for what you have, or for a new agent.",
+        "scheduler": "Run schedulers, list those alive, write a new one.",
+        "policy": "Test the rules of a policy, have some suggested, enforce or only observe.",
+        "decisions": "Show what was decided, with every verdict.",
+        "approvals": "Answer the calls that wait for a person.",
+        "budget": "Set budgets, and see what was spent.",
+        "report": "Report what was spent, saved, denied and held, and by whom.",
+        "agents": "List the agents on the bus; stop one.",
+        "console": "Watch decisions, and answer held calls, in a browser.",
+    },
+    "Put a gate in front of agents": {
+        "run": "Run an agent from a mount plan; schedulers rule on its calls.",
+        "chat": "Chat with an agent; schedulers rule on its calls.",
+        "hook": "Gate coding agents: Claude Code, Codex, Gemini CLI and others.",
+        "mcp": "Put a gate in front of MCP servers.",
+        "serve": "Gate the calls of any program, over HTTP on this machine.",
+        "check": "List the tools of your framework's agent that are not gated.",
+    },
+    "Try before, and measure": {
+        "replay": "Replay recorded agent runs against schedulers.",
+        "bench": "Measure decisions, compared with the bare server, NATS and a webhook.",
+    },
+    "Run a fleet": {
+        "doctor": "Check this installation and its bus.",
+        "exporter": "Serve Prometheus metrics of all decisions.",
+        "notify": "Notify people by chat, mail or webhook of what needs them.",
+        "queue": "See which calls have slots and which wait; change their order.",
+        "shards": "See or set the number of shards that agents spread over.",
+    },
 }
-"""Summary of each command, in the order of the help. The help shows them without loading a command."""
+"""Summary of each command by group, in the order of the help, which loads no command to show them."""
+SUMMARIES: Final = {name: line for commands in GROUPS.values() for name, line in commands.items()}
+_PANELS: Final = {name: group for group, commands in GROUPS.items() for name in commands}
 SPELLED_OUT: Final = "toolgate-spelled-out"
 """Name of the codec error handler `spell_unencodable`, for letters that an output cannot encode."""
 LOADED: Final = 100_000
@@ -61,10 +71,12 @@ The bus on which independent schedulers rule on every tool call an agent makes, 
 Schedulers answer continue, deny or modify; one reducer merges their answers; the agent's \
 loop runs, replaces or refuses the call.
 
+Next steps:
+
 \b
-  toolgate demo                                      see it all work
-  toolgate scheduler run policy --config rules.yaml  start a scheduler
-  toolgate run "Tidy my notes" --plan plan.yaml      an agent it rules on
+  toolgate demo                                      1. see it all work
+  toolgate init --from claude                        2. write rules for yours
+  toolgate scheduler run policy --config rules.yaml  3. let them decide
 
 Without --redis URL (or TOOLGATE_REDIS_URL), all commands of one user share an embedded \
 server. It starts with the first command and ends with the last.
@@ -195,7 +207,7 @@ class _Commands(TyperGroup):
         if where is None:
             return None
         line = SUMMARIES.get(cmd_name) or f"From {where}."
-        return TyperCommand(cmd_name, help=line)
+        return TyperCommand(cmd_name, help=line, rich_help_panel=_PANELS.get(cmd_name, "From other packages"))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that was called, loaded."""

@@ -112,7 +112,11 @@ def test_the_help_teaches_and_lists_every_command_without_loading_any(toolgate):
     ended = toolgate("--help")
     assert code(ended) == 0
     assert ended.stderr == ""
-    for line in ("toolgate demo ", "toolgate scheduler run policy --config rules.yaml", "--plan plan.yaml"):
+    for line in (
+        "toolgate demo ",
+        "toolgate scheduler run policy --config rules.yaml",
+        "toolgate init --from claude",
+    ):
         assert line in ended.stdout
     for name in ("scheduler", "replay", "hello", "loud"):
         assert f"│ {name} " in ended.stdout
