@@ -257,7 +257,8 @@ async def test_slots_that_agents_do_not_require_are_named_and_those_that_they_re
 async def test_a_stopped_replica_and_the_questions_it_leaves_are_named(
     own_durable_server, scheduler, client, wait_until
 ):
-    policy = await scheduler("policy", POLICY)
+    # It only observes, and so has no local table: it is asked about each call.
+    policy = await scheduler("policy", {**POLICY, "mode": "observe"})
     async with gate_on(own_durable_server, required=["policy"]) as gate:
         assert (await decide(gate)).outcome == "continue"
         policy.signal(signal.SIGSTOP)

@@ -15,7 +15,7 @@ STORE_NAMES: Final = frozenset(
     (
         *("answering", "budget", "budget-hooks", "budget-shadow", "buckets", "buckets-shadow", "config"),
         *("deferred", "exporter", "hold", "notices", "notify", "order", "pauses", "slots-shadow"),
-        *("tally", "tally-shadow", "turns"),
+        *("table", "tally", "tally-shadow", "turns"),
     )
 )
 """First words of keys in the shared store: a scheduler of that name would share them with their owner.
