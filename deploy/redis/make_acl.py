@@ -50,7 +50,7 @@ PSEUDO = {"in-process", "ledger", "operator", "orchestrator", "unknown"}
 STORE = {
     *("answering", "budget", "budget-hooks", "budget-shadow", "buckets", "buckets-shadow", "config"),
     *("deferred", "exporter", "hold", "notices", "notify", "order", "pauses", "slots-shadow"),
-    *("tally", "tally-shadow", "turns"),
+    *("table", "tally", "tally-shadow", "turns"),
 }
 """First words of keys in the shared store: a scheduler of that name would share them with their owner."""
 KINDS = {"approval", "slots"}
