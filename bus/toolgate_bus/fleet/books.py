@@ -102,6 +102,7 @@ def budget_findings(books: Iterable[Book], now: float) -> list[Finding]:
 
 
 def _check_keeper(book: Book) -> list[Finding]:
+    """Return a finding if money is reserved, and no scheduler is alive to settle it."""
     if book.kept:
         return []
     reserved = max((one.reserved for one in book.balances), default=0)
@@ -182,6 +183,7 @@ def _warn_of_limit(book: Book, one: BookAccount) -> Finding:
 
 
 def _check_orphans(book: Book, accounts: Sequence[BookAccount]) -> list[Finding]:
+    """Return findings about calls that reported no end, and about costs above what was reserved."""
     found = []
     for name, number, what, change in (
         (
@@ -233,6 +235,7 @@ def _check_journal(book: Book) -> list[Finding]:
 
 
 def _check_long_holds(book: Book) -> list[Finding]:
+    """Return a finding if money has been reserved for long."""
     old = [one for one in book.held or () if one.age_s >= LONG_S]
     if not book.kept or not old:
         return []

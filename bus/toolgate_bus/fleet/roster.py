@@ -49,6 +49,7 @@ def roster_findings(view: RosterView) -> list[Finding]:
 
 
 def _nobody(view: RosterView) -> list[Finding]:
+    """Return a finding if no scheduler is alive."""
     if view.members:
         return []
     what, change = "no scheduler is alive: nobody rules on calls", "toolgate scheduler run NAME --config FILE"
@@ -75,6 +76,7 @@ def _scheduler(name: str, members: Sequence[Member], view: RosterView) -> list[F
 
 
 def _disagreement(name: str, members: Sequence[Member]) -> list[Finding]:
+    """Return findings about replicas of one scheduler that announce different things."""
     ordered = sorted(members, key=lambda member: member.started)
     newest, told = ordered[-1], []
     for label, values in (
@@ -100,6 +102,7 @@ def _disagreement(name: str, members: Sequence[Member]) -> list[Finding]:
 
 
 def _strangers(name: str, members: Sequence[Member], view: RosterView) -> list[Finding]:
+    """Return a finding if some agents cannot ask a scheduler, as their versions of the wire differ."""
     told = who_cannot_ask(members, view.wires)
     if told is None:
         return []
@@ -110,6 +113,7 @@ def _strangers(name: str, members: Sequence[Member], view: RosterView) -> list[F
 
 
 def _signatures(name: str, members: Sequence[Member]) -> list[Finding]:
+    """Return a finding if replicas sign in the way of another release."""
     older = [member for member in members if member.signs_otherwise]
     if not older:
         return []
@@ -122,6 +126,7 @@ def _signatures(name: str, members: Sequence[Member]) -> list[Finding]:
 
 
 def _revisions(name: str, members: Sequence[Member]) -> list[Finding]:
+    """Return a finding if replicas of one scheduler rule by different configurations."""
     told = revisions_alive(members)
     if told is None:
         return []
@@ -139,6 +144,7 @@ def _whose(member: Member) -> str:
 
 
 def _lateness(name: str, members: Sequence[Member]) -> list[Finding]:
+    """Return a finding if many answers of a scheduler come too late."""
     answered, late = sum(one.answered for one in members), sum(one.late for one in members)
     if answered < ENOUGH or late < LATE * answered:
         return []
@@ -179,6 +185,7 @@ def _unrequired(view: RosterView) -> list[Finding]:
 
 
 def _readers(view: RosterView) -> list[Finding]:
+    """Return findings about services that read facts: exporter, archiver and such."""
     roles = view.readers_by_role()
     found = []
     for role, lack, change in (

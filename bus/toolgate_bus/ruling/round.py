@@ -106,7 +106,11 @@ class Round:
         return self.deadline is None
 
     def receive(self, heard: ReceivedVerdict, now: float) -> bool:
-        """Take one verdict. Return False if it is late and changes nothing. A hold lasts from `now` on."""
+        """Take one verdict. Return False if it is late and changes nothing. A hold lasts from `now` on.
+
+        After `close` all are late. Before it, those of a scheduler that was given up are, except that a
+        `RESTRICTIVE` one (deny, ask_user, hold) is taken until the round is closed.
+        """
         name = heard.scheduler
         state = self._state.get(name)
         if (

@@ -594,6 +594,7 @@ class Gate:
     # ------------------------------------------------------------------ the bus being away
 
     async def _bus_usable(self, call: DecisionState, audience: Recipients) -> bool:
+        """Return whether the server can be reached. Count a call that runs without it (`on_bus_down`)."""
         client = self._client
         if client is None:
             return not self.config.denies_without_bus and not self.config.required

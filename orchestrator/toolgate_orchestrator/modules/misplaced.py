@@ -23,6 +23,7 @@ SESSION: Final = frozenset(
 )
 """Keys that the kernel reads below `session:`."""
 LOOPS: Final = frozenset({"loop-basic", "loop-streaming", "loop-events", "loop-reactive"})
+"""Ids of our loops, without `-toolgate-`. One that is missing is checked only if it has the section."""
 RIGHT_PLACE: Final = "session: {{orchestrator: {{config: {{toolgate: {{{key}: …}}}}}}}}"
 SECTION_PLACE: Final = "session: {orchestrator: {config: {toolgate: …}}}"
 

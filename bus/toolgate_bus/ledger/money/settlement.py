@@ -11,7 +11,8 @@
 
 Every replica runs one keeper; the one that holds the lease works. It notes its position after it has applied
 the facts before it. So a fact may be applied twice, which changes nothing, and none is left out: not when a
-keeper dies, and not while there is none (as long as facts are kept).
+keeper dies, and not while there is none (as long as facts are kept). A reservation whose orchestrator died is
+not given back: an orphan is paid at its estimate, since its call may have run.
 """
 
 import asyncio
@@ -222,7 +223,10 @@ class SettlementWorker(FactsService):
             _log.exception("a fact could not be handled", event_of_fact=str(fact.get("event"))[:64])
 
     async def _look_for_orphans(self, telling: Set[str]) -> None:
-        """Make the open reservations of dead orchestrators orphans. Those in `telling` still write facts."""
+        """Make the open reservations of dead orchestrators orphans: they are paid at their estimates.
+
+        Orchestrators in `telling` still write facts, and are not dead.
+        """
         held = await self._ledger.open()
         if not held:
             self._missing.clear()

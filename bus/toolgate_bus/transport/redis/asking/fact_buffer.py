@@ -82,7 +82,7 @@ class FactBuffer:
 
 
 def keep_commands(keys: Keys, orchestrator: str, server_ms: int) -> list[Sequence[Arg]]:
-    """Return commands that keep an orchestrator's facts findable for an hour, and drop older ones."""
+    """Return commands that keep an orchestrator's facts findable for an hour, and trim older ones."""
     oldest = server_ms - FACTS_RETENTION_MS
     return [
         ("ZADD", keys.writers, server_ms, orchestrator),
