@@ -112,10 +112,8 @@ async def change_rules(url: str, table_bytes: int, is_over: asyncio.Event, repor
     worker = Worker(make_policy(0, table_bytes), bus, shared=shared(), namespace=NAMESPACE)
     commands = RedisCommands(url, "changes-status", connections=1)
     roster = Roster(commands, NAMESPACE)
-    running = asyncio.create_task(worker.run())
+    await worker.start()
     try:
-        while not worker._joined:
-            await asyncio.sleep(LOOK_S)
         while not is_over.is_set():
             change = Change(TOOLS[(len(changes) + 1) % len(TOOLS)])
             if changes:
@@ -130,8 +128,7 @@ async def change_rules(url: str, table_bytes: int, is_over: asyncio.Event, repor
                 await asyncio.sleep(LOOK_S)
             report.tell(f"{len(changes)} changes")
     finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        await worker.drain()
         await commands.aclose()
     return changes
 

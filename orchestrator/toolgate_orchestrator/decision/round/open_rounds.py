@@ -26,7 +26,7 @@ Key = tuple[bytes, int]
 
 REMEMBERED: Final = 1024
 KNOWN: Final = 8192
-REST_S: Final = 0.01
+REST_S: Final = 0.001
 """Seconds after which a decision gives the event loop to others, though it does not wait."""
 MAX_ENDED: Final = 1024
 JUST_S: Final = 0.02

@@ -55,7 +55,7 @@ class OrchestratorHeart:
         self.view = RosterView()
         """The roster at the last look."""
         self.seen_at = float("-inf")
-        """Time (`lease.now`) at which that was asked for."""
+        """Time (`lease.now`) before which neither that was asked for, nor the own heartbeat of it written."""
         self.tables: Mapping[str, str] = {}
         """Local tables in force here, by scheduler: the digest of each."""
         self._hurry = True
@@ -118,6 +118,8 @@ class OrchestratorHeart:
         ]
         if keeps_facts:  # set before: a first fact that is written meanwhile sets it anew
             self._facts_due = time.monotonic() + FACTS_EVERY_S
+        # Before its own heartbeat: an observer that misses this process may be sure that its lease is over.
+        began = lease.now()
         replies = await self._commands.pipeline(commands)
         at = len(look.commands) + len(told)
         wrong = None
@@ -135,9 +137,8 @@ class OrchestratorHeart:
             if self._known_writer:
                 await self.keep_facts(self._roster.seconds * 1000)
         names = self._roster.take_names(look, replies[: len(look.commands)])
-        asked_at = lease.now()
         self.view = await self._roster.resolve(names)
-        self.seen_at = asked_at
+        self.seen_at = began
         self._adopt(self.view)
         if wrong is not None:
             raise wrong  # what could be read was
