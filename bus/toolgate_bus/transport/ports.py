@@ -238,7 +238,7 @@ class OrchestratorBus(Protocol):
 
     @property
     def seen_at(self) -> float:
-        """Time (`lease.now`) of the newest heartbeat, which also read the roster; infinity if that is never old."""
+        """Time (`lease.now`) of the newest heartbeat, which also read the roster; infinity if never old."""
         return float("inf")
 
     def report_tables(self, tables: Mapping[str, str]) -> None:
