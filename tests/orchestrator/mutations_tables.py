@@ -22,7 +22,7 @@ MUTANTS = (
         _TABLE,
         '"all" if rule.answer == "continue" else "any"',
         '"any"',
-        f"{_RULES}::test_a_table_answers_as_its_policy_or_has_it_asked",
+        f"{_RULES}::test_what_is_certain_is_answered_and_the_rest_is_asked",
     ),
     Mutant(
         "local tables",

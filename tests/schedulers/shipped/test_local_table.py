@@ -99,6 +99,7 @@ def test_what_is_certain_is_answered_and_the_rest_is_asked():
     assert answer(call("pay", amount=5)).is_plain
     assert answer(call("pay", amount=500)) is None  # a person is asked
     assert answer(call("send_mail", to=["a@ok.example"])).verdict == Continue(reason="allowed by rule 3")
+    assert answer(call("send_mail", to=["a@ok.example", "a@b.example"])).verdict.action == "deny"
     assert answer(call("send_mail", to="a@b.example")).verdict.reason == "only to us (mail)"
     assert answer(call("send_mail", to={"a": 1})) is None  # it cannot be compared
 
