@@ -22,7 +22,7 @@ import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "acceptance"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "acceptance" / "fleet"))
 from own_environments import ROOT, environment, make_environment, run
 from smokes import NAMES
 from toolgate_bus.server.embedded import private_server

@@ -150,7 +150,7 @@ def serve():
 
 def mcp():
     Path("rules.yaml").write_text(RULES.replace("delete_file", "write"))
-    server = [sys.executable, str(ACCEPTANCE / "mcp_server.py")]
+    server = [sys.executable, str(ACCEPTANCE / "mcp" / "mcp_server.py")]
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     with (
         started("scheduler", "run", "policy", "--config", "rules.yaml"),
