@@ -117,13 +117,15 @@ class LocalTables:
 
     async def _read_missing(self) -> None:
         """Read what is announced until all of it is here."""
-        while missing := self._missing():
-            for name, digest in missing:
-                await self._read_one(name, digest)
-            self._apply()
-            if self._missing():
-                await asyncio.sleep(AGAIN_S)
-        self._reading = None
+        try:
+            while missing := self._missing():
+                for name, digest in missing:
+                    await self._read_one(name, digest)
+                self._apply()
+                if self._missing():
+                    await asyncio.sleep(AGAIN_S)
+        finally:
+            self._reading = None  # the next change of the roster begins again
 
     async def _read_one(self, name: str, digest: str) -> None:
         try:
