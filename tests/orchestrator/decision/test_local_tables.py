@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from gate_world import growth
+from gate_world import growth, never
 from toolgate_bus.protocol.events import Continue, Deny
 from toolgate_bus.ruling.local_table import digest_of, table_key
 from toolgate_bus.transport import lease
@@ -151,6 +151,15 @@ async def test_a_table_that_is_not_as_announced_is_refused_and_its_scheduler_ask
     await until(lambda: refused() == 1)
     assert (await gate.decide(Call("delete", {}, TOOLS))).allowed
     assert rules.asked == ["delete"]
+
+
+async def test_the_table_of_a_scheduler_that_is_set_aside_still_denies(world):
+    await world.scheduler("policy", never, local_table=TABLE)
+    gate = await world.gate(patience_ms=5)
+    await in_force(gate)
+    silent = [await gate.decide(Call("pay", {"amount": 500}, TOOLS)) for _ in range(6)]
+    assert silent[-1].passed_over == ("policy",)
+    assert (await gate.decide(Call("delete", {}, TOOLS))).outcome == "deny"
 
 
 async def test_a_replacement_is_answered_like_a_call(world, rules):

@@ -6,7 +6,7 @@ may itself be asking a person. The result of the verdicts is made elsewhere (`ru
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from toolgate_bus.protocol import codec, packing
@@ -97,8 +97,11 @@ class Dispatcher:
         body, sent = self._write(call, asking, audience)
         now = time.monotonic()
         asked, awaited = audience.names, audience.required
+        answers: Mapping[str, tuple[LocalAnswer, str]] = {}
+        if client is not None and client.tables.in_force and asked and phase != ADMIT:
+            answers = self._answer_locally(client, sent, body, asked, asking, audience.shadows)
         if client is None or not client.breaker.calm or audience.absent:
-            awaited, asked = self._whom(call, audience, now)
+            awaited, asked = self._whom(call, audience, now, answers)
         unasked = audience.unasked.get(AGAIN if asking.again else phase) if audience.unasked else None
         if unasked:
             awaited, asked = self._left_out(call, unasked, awaited, asked)
@@ -108,18 +111,16 @@ class Dispatcher:
             awaited = {**awaited, IN_PROCESS: False}
             call.put_to((IN_PROCESS,))
         call.put_to(asked, shadowed=bool(audience.shadows))
-        answers: Mapping[str, tuple[LocalAnswer, str]] = {}
-        if client is not None and client.tables.in_force and asked and phase != ADMIT:
-            answers = self._answer_locally(client, sent, body, asked, asking, audience.shadows)
-            if answers:
-                asked = tuple(name for name in asked if name not in answers)
-                plain = all(answer.is_plain for answer, _ in answers.values())
-                if plain and not (asked or local is not None or audience.shadows or unasked or hopeless):
-                    agreed = audience.group if everybody and not call.passed_over else None
-                    heard = self._hear_locally(audience, asking, answers, now)
-                    call.agree_locally(heard, agreed)
-                    await self.table.rest(call.started)
-                    return RoundResult(NOTHING, (), (), (), (), heard, agreed=True)
+        if answers:
+            answers = {name: answers[name] for name in asked if name in answers}
+            asked = tuple(name for name in asked if name not in answers)
+            plain = all(answer.is_plain for answer, _ in answers.values())
+            if plain and not (asked or local is not None or audience.shadows or unasked or hopeless):
+                agreed = audience.group if everybody and not call.passed_over else None
+                heard = self._hear_locally(audience, asking, answers, now)
+                call.agree_locally(heard, agreed)
+                await self.table.rest(call.started)
+                return RoundResult(NOTHING, (), (), (), (), heard, agreed=True)
         round_ = Round(
             awaited,
             patience=patience,
@@ -273,7 +274,7 @@ class Dispatcher:
                 call.write(told, call.outgoing)
 
     def _whom(
-        self, call: DecisionState, audience: Recipients, now: float
+        self, call: DecisionState, audience: Recipients, now: float, answers: Collection[str]
     ) -> tuple[Mapping[str, bool], tuple[str, ...]]:
         """Return the schedulers that are waited for (and whether each is required), and those asked.
 
@@ -286,6 +287,9 @@ class Dispatcher:
         if client is None:
             return awaited, ()
         for name in audience.names:
+            if name in answers:  # its table answers, even if it is set aside
+                asked.append(name)
+                continue
             if awaited.get(name) is False and client.breaker.passes_over(name, self._patience):
                 del awaited[name]
                 call.pass_over(name, "gone" if name in audience.absent else "passed_over")
