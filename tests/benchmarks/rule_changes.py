@@ -68,7 +68,7 @@ def make_policy(denied: int, table_bytes: int) -> Scheduler:
 
 
 async def ask() -> None:
-    """Decide until stdin ends; then print when each allowed call of each tool began, and the counts."""
+    """Decide until stdin ends; then print when each allowed call of each tool began and ended, and the counts."""
     allowed = {tool: array("d") for tool in TOOLS}
     done = by_table = 0
     wanted = int(os.environ["DECISIONS"])
@@ -83,7 +83,7 @@ async def ask() -> None:
             done += 1
             by_table += all(one.revision.endswith(" local") for one in decision.verdicts)
             if decision.allowed:
-                allowed[tool].append(began)
+                allowed[tool].extend((began, time.monotonic()))
 
     async with Gate.open(
         redis=os.environ["TOOLGATE_REDIS_URL"], namespace=NAMESPACE, required=["policy"], patience_ms=10_000
@@ -133,14 +133,23 @@ async def change_rules(url: str, table_bytes: int, is_over: asyncio.Event, repor
     return changes
 
 
-def count_slipped(changes: Sequence[Change], allowed: dict[str, list[float]]) -> int:
-    """Return how many calls began while their denial was in force everywhere, and were allowed."""
+def batched(times: Sequence[float]) -> list[tuple[float, float]]:
+    """Return beginnings and ends of calls as pairs."""
+    return list(zip(times[::2], times[1::2], strict=True))
+
+
+def count_slipped(changes: Sequence[Change], allowed: dict[str, list[tuple[float, float]]]) -> int:
+    """Return how many calls were allowed, from beginning to end, while their denial was in force everywhere.
+
+    A call that is decided after the next change has begun may be allowed by that.
+    """
     slipped = 0
     for change in changes:
         if change.in_force < float("inf"):
             times = allowed[change.tool]
-            until = min(change.ended, time.monotonic())
-            slipped += bisect.bisect_left(times, until) - bisect.bisect_left(times, change.in_force)
+            first = bisect.bisect_left(times, (change.in_force, 0.0))
+            last = bisect.bisect_left(times, (change.ended, 0.0))
+            slipped += sum(end <= change.ended for _, end in times[first:last])
     return slipped
 
 
@@ -162,7 +171,7 @@ async def main(given: argparse.Namespace, report: Report) -> int:
             took = time.monotonic() - began
             over.set()
             changes = await changing
-    allowed = {tool: sorted(at for one in told for at in one["allowed"][tool]) for tool in TOOLS}
+    allowed = {tool: sorted(pair for one in told for pair in batched(one["allowed"][tool])) for tool in TOOLS}
     spans = sorted((one.in_force - one.began) * 1000 for one in changes if one.in_force < float("inf"))
     done = sum(one["done"] for one in told)
     row = {

@@ -242,7 +242,7 @@ class OrchestratorBus(Protocol):
         return float("inf")
 
     def report_tables(self, tables: Mapping[str, str]) -> None:
-        """Report the local tables that are in force here, by scheduler: the digest of each."""
+        """Report which local table was last seen of each scheduler, by the beginning of its digest."""
         return
 
     @property

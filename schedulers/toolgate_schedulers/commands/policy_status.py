@@ -5,7 +5,6 @@ the old table until it has noticed: for milliseconds as a rule, for 3 seconds at
 """
 
 import time
-from collections import Counter
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -40,11 +39,11 @@ class TableState:
     digest: str
     """Digest of the table; empty without one, or while replicas differ."""
     by_table: int
-    """Number of gates that answer by it."""
+    """Number of gates that have it, and answer by it."""
     asking: int
     """Number of gates that ask the scheduler."""
     old: tuple[str, ...]
-    """Gates that answer by another table."""
+    """Gates that may answer by an older table."""
 
     @property
     def is_everywhere(self) -> bool:
@@ -59,12 +58,16 @@ def describe_tables(view: RosterView) -> list[TableState]:
         own = [one for one in view.members if one.name == name]
         digests = {one.table for one in own}
         digest = digests.pop() if len(digests) == 1 else ""
-        at = {gate: tables.get(name, "") for gate, tables in view.tables.items()}
-        counted = Counter(at.values())
-        old = tuple(sorted(gate for gate, held in at.items() if held not in ("", digest)))
+        # A gate that has not seen this scheduler yet may still use an older table of it.
+        seen = {gate: told.get(name) for gate, told in view.tables.items() if told is not None}
+        current = {
+            gate for gate, one in seen.items() if one is not None and one == digest[: len(one) or None]
+        }
         revisions = tuple(sorted({one.revision.text or UNNAMED for one in own}))
-        by_table = counted[digest] if digest else 0
-        found.append(TableState(name, revisions, digest, by_table, counted[""], old))
+        by_table = len(current) if digest else 0
+        old = tuple(sorted(seen.keys() - current))
+        asking = len(view.tables) - by_table - len(old)
+        found.append(TableState(name, revisions, digest, by_table, asking, old))
     return found
 
 

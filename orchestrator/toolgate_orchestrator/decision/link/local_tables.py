@@ -25,6 +25,8 @@ AGAIN_S: Final = 1.0
 """Seconds until a table that could not be read is read again."""
 MAX_KEPT: Final = 64
 """Maximum number of tables that are kept: those in force, and those that were."""
+SEEN: Final = 12
+"""Number of characters of a digest in the own heartbeat."""
 LOCAL: Final = " local"
 """End of the revision of an answer that a table gave."""
 _log = get_logger("toolgate.gate")
@@ -47,6 +49,8 @@ class LocalTables:
         """Tables that answer now, by scheduler."""
         self._announced: Mapping[str, tuple[str, str]] = {}
         """Digest and revision that each scheduler announces."""
+        self._seen: Mapping[str, str] = {}
+        """Beginning of the digest that was last seen of each scheduler; empty without a table."""
         self._read: dict[str, LocalTable] = {}
         """Tables by digest."""
         self._refused: set[str] = set()
@@ -59,8 +63,10 @@ class LocalTables:
     ) -> None:
         """Take the tables that these members announce. Schedulers in `keyed` must sign."""
         told: dict[str, tuple[str, str]] = {}
+        seen: dict[str, str] = {}
         for name, replicas in select_trusted(members).items():
             info, alive = announced.get(name), [one for one in replicas if not (one.gone or one.left)]
+            seen[name] = "".join(sorted({one.table for one in alive}))[:SEEN]
             if info is None or info.gone or info.shadow or (name in keyed and not info.signed) or not alive:
                 continue
             digests = {one.table for one in alive}
@@ -69,6 +75,10 @@ class LocalTables:
         if told != self._announced:
             self._announced = told
             self._apply()
+        if seen != self._seen:
+            # What was seen, and not what is in force: who has seen a table never goes back to an older one.
+            self._seen = seen
+            self._bus.report_tables(seen)
         if self._reading is None and self._missing() and not self._is_closed:
             self._reading = asyncio.create_task(self._read_missing(), name="toolgate-tables")
 
@@ -103,9 +113,7 @@ class LocalTables:
             for name, (digest, revision) in self._announced.items()
             if digest in self._read
         }
-        if in_force != self.in_force:
-            self.in_force = in_force
-            self._bus.report_tables({name: one.digest for name, one in in_force.items()})
+        self.in_force = in_force
 
     def _missing(self) -> list[tuple[str, str]]:
         """Return schedulers and digests of the tables that are announced and not read yet."""

@@ -57,7 +57,7 @@ class OrchestratorHeart:
         self.seen_at = float("-inf")
         """Time (`lease.now`) before which neither that was asked for, nor the own heartbeat of it written."""
         self.tables: Mapping[str, str] = {}
-        """Local tables in force here, by scheduler: the digest of each."""
+        """Beginning of the digest that was last seen of each scheduler's local table."""
         self._hurry = True
         """True if the next look at the roster is at everything: a member joined or left."""
         self._beats = 0

@@ -66,8 +66,10 @@ class RosterView:
     """Versions of the wire that each living orchestrator speaks."""
     required: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Schedulers that each orchestrator's sessions require; orchestrators that do not tell are missing."""
-    tables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Local tables in force at each living orchestrator, by scheduler: the digest of each."""
+    tables: Mapping[str, Mapping[str, str] | None] = field(default_factory=dict)
+    """Beginning of the digest that each living orchestrator has seen of each scheduler's local table.
+
+    None for an orchestrator that uses no tables."""
     hooks: frozenset[str] = frozenset()
     """Living owners of ledgers that hooks keep."""
 
@@ -87,11 +89,12 @@ def encode_reading(
     """
     told: dict[str, Any] = {"reading": sorted(schedulers), **({"wire": list(wire)} if wire else {})}
     beat = pack(told)
-    for more in ({} if required is None else {"required": sorted(required)}, {"tables": dict(tables or {})}):
-        if any(more.values()) or "required" in more:
-            longer = pack({**told, **more})
-            if len(longer) <= MAX_MEMBER:
-                told, beat = {**told, **more}, longer
+    parts: list[dict[str, Any]] = [] if required is None else [{"required": sorted(required)}]
+    parts += [] if tables is None else [{"tables": {}}, {"tables": dict(tables)}]
+    for more in parts:
+        longer = pack({**told, **more})
+        if len(longer) <= MAX_MEMBER:
+            told, beat = {**told, **more}, longer
     return beat
 
 
@@ -113,11 +116,15 @@ def decode_required(raw: bytes) -> frozenset[str] | None:
     return frozenset(one for one in told if isinstance(one, str)) if isinstance(told, list) else None
 
 
-def decode_tables(raw: bytes) -> dict[str, str]:
-    """Return the local tables in force at an orchestrator, by scheduler: the digest of each."""
+def decode_tables(raw: bytes) -> dict[str, str] | None:
+    """Return the beginning of the digest that an orchestrator has seen of each scheduler's local table.
+
+    None: it does not tell, so it uses no tables.
+    """
     told = _field(raw, "tables")
-    found = told.items() if isinstance(told, dict) else ()
-    return {name: digest for name, digest in found if isinstance(name, str) and isinstance(digest, str)}
+    if not isinstance(told, dict):
+        return None
+    return {name: one for name, one in told.items() if isinstance(name, str) and isinstance(one, str)}
 
 
 def encode_role(role: ReaderRole) -> bytes:
