@@ -68,7 +68,7 @@ def make_policy(denied: int, table_bytes: int) -> Scheduler:
 
 
 async def ask() -> None:
-    """Decide until stdin ends; then print when each allowed call of each tool began and ended, and the counts."""
+    """Decide as often as told. Then print when each allowed call began and ended, by tool, and the counts."""
     allowed = {tool: array("d") for tool in TOOLS}
     done = by_table = 0
     wanted = int(os.environ["DECISIONS"])
