@@ -65,6 +65,11 @@ class SimulatedOrchestratorBus:
         for name in schedulers:
             self.watched[name] = self.seen[name] = None
 
+    seen_at = float("inf")
+
+    def report_tables(self, tables: Mapping[str, str]) -> None:
+        """Do nothing, because no scheduler has a table here."""
+
     def tell_agents(self) -> None:
         """Nobody looks."""
 
