@@ -1,7 +1,7 @@
 """An agent's process in a simulated world, and its bus: the product's `Publisher` on a simulated link."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from simulated_processes import KEYS, Process
