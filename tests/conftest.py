@@ -96,6 +96,8 @@ TERMINALS = {"FORCE_COLOR", "TERM"}
 """What a console looks at as it is made: who sets these has the command started by its interpreter."""
 KEPT = ("TOOLGATE_RUNS", "TOOLGATE_TOOLS", "TOOLGATE_ROLLS", "TOOLGATE_VERSION_ONE")
 """What tests themselves are told."""
+OF_MAKE = ("MAKELEVEL", "MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES")
+"""Set where `make` runs the tests. A `make` that a test runs must not take itself for one inside it."""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -104,6 +106,8 @@ def _own_world() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, short_directory() as runtime:
         for name in [name for name in os.environ if name.startswith("TOOLGATE_") and name not in KEPT]:
             patch.delenv(name)
+        for name in OF_MAKE:
+            patch.delenv(name, raising=False)
         patch.setenv("XDG_RUNTIME_DIR", str(runtime))
         patch.setenv("XDG_STATE_HOME", str(runtime / "state"))
         os.umask(0o027)  # keys that others can read are refused
