@@ -7,7 +7,7 @@ from toolgate_bus.fleet.finding import Finding, error, fine, how_many, notice, w
 from toolgate_bus.ledger.money.epoch import WHY, LedgerLoss
 from toolgate_bus.ledger.money.journal import MAX_ENTRIES
 from toolgate_bus.ledger.money.ledger import Balance, OpenReservation
-from toolgate_bus.ledger.money.limits import PER_TASK, BudgetDescription, Overrides, limit_of
+from toolgate_bus.ledger.money.limits import BudgetDescription, Overrides, is_per_task, limit_of
 from toolgate_bus.protocol.money import format_amount
 
 SUBJECT: Final = "budgets"
@@ -142,7 +142,7 @@ def _check_usage(book: Book, accounts: Sequence[BookAccount]) -> list[Finding]:
     for one in accounts:
         if one.used < NEARLY:
             continue
-        if one.budget is not None and one.budget.level in PER_TASK:
+        if one.budget is not None and is_per_task(one.budget.level):
             of_work[one.budget.name] = of_work.get(one.budget.name, 0) + (one.used >= 1)
         else:
             found.append(_warn_of_limit(book, one))

@@ -23,6 +23,7 @@ from pydantic import Field, model_validator
 from toolgate_bus.config.check import check
 from toolgate_bus.errors import TransportError
 from toolgate_bus.ledger.money.epoch_file import find_epoch_file
+from toolgate_bus.ledger.money.ledger import NO_AMOUNTS
 from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.protocol.events import NAME_PATTERN, Deny, Failure, Verdict
 from toolgate_bus.protocol.money import micro
@@ -147,6 +148,8 @@ class HookConfig(CostAwareConfig):
     def _is_asked_once(self) -> "HookConfig":
         if self.admission:
             raise ValueError("admission: hooks are asked once, before the call runs: leave it out")
+        if any(one.at_limit == "pause" for one in self.budgets):
+            raise ValueError("budgets: at_limit: pause: a hook cannot hold a call: give deny or ask")
         return self
 
     @model_validator(mode="after")
@@ -182,8 +185,8 @@ class HookCostAware:
         """Session at the root, once a call has named it."""
         self._counts = bool(scheduler.config.budgets)
         """True if the ledger must hear of calls: there are budgets, or an agent has a slice."""
-        self.owed: list[tuple[str, int | None, bool]] = []
-        """Ends that the ledger does not know yet: decision, cost, and whether the call ran."""
+        self.owed: list[tuple[str, int | None, bool, Mapping[str, int]]] = []
+        """Ends that the ledger does not know yet: decision, cost, whether the call ran, and what else it took."""
 
     async def on_tool_selecting(self, _event: str, data: dict[str, Any]) -> Any:
         """Rule on one call."""
@@ -225,10 +228,12 @@ class HookCostAware:
         output = _as_mapping(_as_mapping(data.get("result", data.get("tool_result"))).get("output"))
         ran = _as_mapping(data.get("error")).get("type") not in _DID_NOT_RUN
         cost = micro(output.get("cost_usd"))
-        await self._tell(pending.decision, cost, ran=ran)
-        if event == "tool:post" and pending.running_since is not None:
+        since, now = pending.running_since, time.monotonic()
+        told: dict[str, Any] = {"event": event, "tool": _tool(data), "seconds": now - (since or now)}
+        await self._tell(pending.decision, cost, ran=ran, costs=self._scheduler.costs_of(told))
+        if event == "tool:post" and since is not None:
             told = {"tool": _tool(data), "cost": cost, "success": True}
-            seconds = time.monotonic() - pending.running_since
+            seconds = now - since
             await self._scheduler.hear({"event": "tool:post", "seconds": seconds, **told})
 
     async def on_denied(self, _event: str, data: dict[str, Any]) -> Any:
@@ -258,24 +263,26 @@ class HookCostAware:
         except TransportError as error:
             _log.error("an LLM's cost was not charged", amount=amount, error=str(error))
 
-    async def _tell(self, decision: str, cost: int | None, *, ran: bool) -> None:
+    async def _tell(
+        self, decision: str, cost: int | None, *, ran: bool, costs: Mapping[str, int] = NO_AMOUNTS
+    ) -> None:
         if self._counts:
-            self.owed.append((decision, cost, ran))
+            self.owed.append((decision, cost, ran, costs))
             await self.pay()
 
     async def pay(self) -> None:
         """Tell the ledger the ends that it does not know; keep those that it cannot take now."""
         while self.owed:
-            decision, cost, ran = self.owed[0]
+            decision, cost, ran, costs = owed = self.owed[0]
             try:
                 if ran:
-                    await self._shared.ledger.settle(decision, cost)
+                    await self._shared.ledger.settle(decision, cost, costs)
                 else:
                     await self._shared.ledger.release(decision)
             except TransportError as error:
                 _log.warning("the ledger will be told later", error=str(error))
                 return
-            if self.owed and self.owed[0] == (decision, cost, ran):
+            if self.owed and self.owed[0] == owed:
                 self.owed.pop(0)
 
 

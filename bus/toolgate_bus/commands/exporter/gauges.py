@@ -16,9 +16,9 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.fleet.books import Book
 from toolgate_bus.fleet.reader import read_books
 from toolgate_bus.fleet.roster import count_revisions
-from toolgate_bus.ledger.money.limits import PER_TASK, BudgetDescription, limit_of
+from toolgate_bus.ledger.money.limits import BudgetDescription, is_per_task, limit_of
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.protocol.money import UNIT
+from toolgate_bus.protocol.money import UNIT, WHOLE_UNITS
 from toolgate_bus.protocol.pauses import StandingPauses
 from toolgate_bus.state.notifications import RedisNotices
 from toolgate_bus.telemetry import definitions
@@ -130,7 +130,7 @@ def _of_roster(view: RosterView) -> list[Gauges]:
 
 
 def budget_gauges(books: Iterable[Book], now: float) -> list[Gauges]:
-    """Return the gauges of all books, in units of currency.
+    """Return the gauges of all books, in the units of the budgets.
 
     `now` is the server's time in seconds since the epoch. Sessions and trees are too many for a series each:
     they are summed. On other levels the `MAX_ACCOUNTS` accounts that have used most are shown.
@@ -150,9 +150,10 @@ def budget_gauges(books: Iterable[Book], now: float) -> list[Gauges]:
             if not accounts and budget.level == "fleet":  # nothing was spent yet, and there is a limit
                 accounts = [("", (limit_of(f"{name}/fleet", budget.limit, book.overrides), 0, 0))]
             for place, sums in _sum_accounts(book.name, budget, accounts):
+                part = 1 if budget.currency in WHOLE_UNITS else UNIT
                 if sums[0] is not None:
-                    limit[place] = sums[0] / UNIT
-                reserved[place], spent[place] = sums[1] / UNIT, sums[2] / UNIT
+                    limit[place] = sums[0] / part
+                reserved[place], spent[place] = sums[1] / part, sums[2] / part
             ratios = [(held + paid) / most for _, (most, held, paid) in accounts if most]
             if ratios or budget.limit:
                 used[book.name, name, budget.level] = max(ratios, default=0.0)
@@ -171,7 +172,7 @@ def _sum_accounts(
     sums: dict[_BudgetLabels, list[_AccountSums]] = defaultdict(list)
     most_used = sorted(accounts, key=lambda one: (-(one[1][1] + one[1][2]), one[0]))
     for number, (whose, own) in enumerate(most_used):
-        shown = "" if budget.level in PER_TASK else whose[:MAX_WHOSE] if number < MAX_ACCOUNTS else OTHER
+        shown = "" if is_per_task(budget.level) else whose[:MAX_WHOSE] if number < MAX_ACCOUNTS else OTHER
         sums[book, budget.name, budget.level, shown].append(own)
     for place, several in sums.items():
         limits = [one[0] for one in several if one[0] is not None]

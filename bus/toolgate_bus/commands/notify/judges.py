@@ -11,7 +11,7 @@ from toolgate_bus.commands.notify.config import BudgetCause, ChangeCause, HeldCa
 from toolgate_bus.commands.notify.notification import FieldValue, Incident, Stage, to_field
 from toolgate_bus.fleet.books import Book, BookAccount
 from toolgate_bus.ledger.money.ledger import Balance
-from toolgate_bus.ledger.money.limits import PER_TASK, BudgetDescription
+from toolgate_bus.ledger.money.limits import BudgetDescription, is_per_task
 from toolgate_bus.protocol.money import format_amount
 from toolgate_bus.state.changes import ConfigChange
 
@@ -77,7 +77,7 @@ def judge_budgets(
                 continue
             mark = f"{book.name}:{one.key}:{one.balance.window}"
             seen.add(mark)
-            if not one.limit or (one.budget.level in PER_TASK and not cause.each):
+            if not one.limit or (is_per_task(one.budget.level) and not cause.each):
                 continue
             limit = one.limit
             passed = max((each for each in cause.thresholds if _is_past(one.balance, limit, each)), default=0)

@@ -1,6 +1,6 @@
-"""Budgets as money in accounts: the values of the ledger, and its port.
+"""Budgets as accounts of money, or of another unit: the values of the ledger, and its port.
 
-Amounts are whole micro-units (1 000 000 is 1.00 of the currency). A decision *reserves* money before a
+Amounts are whole micro-units (1 000 000 is 1.00 of the currency), or the smallest part of another unit. A decision *reserves* money before a
 verdict allows the call. It is *settled* with the real cost, or *released* if nothing ran. A reservation that
 nobody settles becomes an *orphan*, paid at its estimate: money may have been spent. Every step names its
 decision. Steps may be repeated, overtaken or lost, and nothing counts twice:
@@ -33,7 +33,9 @@ from toolgate_bus.transport.ports import Durability
 MAX_SUM: Final = 2**53 - 1
 """Highest sum of an account; it counts no further. Such numbers are exact, and none overflows."""
 
-Status = Literal["reserved", "denied", "closed", "lost"]
+Status = Literal["reserved", "denied", "paused", "closed", "lost"]
+AtLimit = Literal["deny", "ask", "pause"]
+"""Effect of a limit on a call beyond it: denied, run if a person agrees, or held until there is room."""
 DecisionKind = Literal["rebuild", "accept-loss"]
 Ending = Literal["settled", "charged", "orphaned", "released"]
 """End of a decision as a record shows it; `charged` is also the end of an event."""
@@ -56,6 +58,9 @@ class Account(NamedTuple):
     of the calendar: its number, negated."""
     keep_s: int = 0
     """Seconds that an untouched account is kept; 0 keeps it for ever."""
+    unit: str = ""
+    """Unit that the account counts, such as `calls`; empty for money."""
+    at_limit: AtLimit = "deny"
 
 
 class Offer(NamedTuple):
@@ -67,6 +72,9 @@ class Offer(NamedTuple):
     room: int = 0
     """Money that the accounts must be able to hold if it is more than `amount`: others will spend the
     rest."""
+    amounts: Mapping[str, int] = {}
+    """Amounts of accounts that count something else, by key. An account with 0 neither holds this call nor
+    limits it."""
 
     @property
     def headroom(self) -> int:
@@ -78,14 +86,22 @@ class Reservation(NamedTuple):
     """Answer to a request for money. A request that is repeated in the same phase gets the same answer."""
 
     status: Status
-    """`closed`: the decision is over, or a later phase was asked about. `lost`: the ledger was lost."""
+    """`closed`: the decision is over, or a later phase was asked about. `lost`: the ledger was lost. `paused`:
+    nothing was reserved or remembered; ask again when the account `short` may have room."""
     name: str = ""
     """Name of the offer that was reserved: the first one that every account could hold."""
     amount: int = 0
     short: str = ""
-    """Account that could not hold any of the offers."""
+    """Account that could not hold any of the offers. Of a reservation: account whose limit it exceeds."""
     left: int = 0
-    """Money that this account could still hold, in micro-units."""
+    """Amount that this account could still hold, in the smallest part of its unit."""
+    amounts: Mapping[str, int] = {}
+    """Amounts of `Offer.amounts` that were reserved, by account."""
+
+    @property
+    def is_beyond(self) -> bool:
+        """True if it exceeds a limit of which a person has to be asked."""
+        return self.status == "reserved" and bool(self.short)
 
 
 class SettlementResult(NamedTuple):
@@ -132,6 +148,8 @@ class FallbackAccounts(NamedTuple):
     """Micro-units to pay if no cost was reported."""
     accounts: tuple[Account, ...] = ()
     """Accounts that pay; if empty, the cost is counted as `unplaced`."""
+    amounts: Mapping[str, int] = {}
+    """Amounts of accounts that count something else, by key, as in an offer."""
 
 
 class Step(NamedTuple):
@@ -146,6 +164,8 @@ class Step(NamedTuple):
     """Orchestrator that reports it; if empty, the decision's owner."""
     otherwise: FallbackAccounts | None = None
     """Payment for `settle` without a reservation; None means that such a cost is not counted."""
+    costs: Mapping[str, int] = {}
+    """Amounts that the call took of budgets that do not count money, by budget. Default: as reserved."""
 
 
 class Balance(NamedTuple):
@@ -159,6 +179,11 @@ class Balance(NamedTuple):
     reserved: int
     overruns: int = 0
     orphans: int = 0
+    unit: str = ""
+    """Unit that it counts; empty for money."""
+
+
+NO_AMOUNTS: Final[Mapping[str, int]] = {}
 
 
 class Ledger(Protocol):
@@ -168,6 +193,9 @@ class Ledger(Protocol):
         self, decision: str, phase: int, offers: Sequence[Offer], accounts: Sequence[Account], owner: str
     ) -> Reservation:
         """Reserve money for the first of these offers that all accounts can hold; if there is none, for none.
+
+        If no offer fits, accounts of which a person is asked are exceeded. If then only accounts at which
+        calls pause have no room, the answer is `paused`.
 
         A repeated request in the same phase gets the first answer, whatever it offers: replicas that estimate
         differently do not reserve twice.
@@ -193,8 +221,13 @@ class Ledger(Protocol):
     async def mark_executing(self, decision: str) -> None:
         """Note that the call begins to run."""
 
-    async def settle(self, decision: str, actual: int | None) -> SettlementResult:
-        """Settle the decision with its actual cost; None means the amount that was reserved."""
+    async def settle(
+        self, decision: str, actual: int | None, costs: Mapping[str, int] = NO_AMOUNTS
+    ) -> SettlementResult:
+        """Settle the decision with its actual cost; None means the amount that was reserved.
+
+        `costs` is as in a step.
+        """
 
     async def release(self, decision: str) -> None:
         """Release the reservation: the call did not run, and will not."""
@@ -211,8 +244,13 @@ class Ledger(Protocol):
     async def orphan(self, decision: str) -> bool:
         """Pay a decision at its estimate: nobody will report its cost. Return whether it held money."""
 
-    async def charge(self, event: str, amount: int, accounts: Sequence[Account]) -> bool:
-        """Spend without a reservation, once for each event. Return True the first time."""
+    async def charge(
+        self, event: str, amount: int, accounts: Sequence[Account], amounts: Mapping[str, int] = NO_AMOUNTS
+    ) -> bool:
+        """Spend without a reservation, once for each event. Return True the first time.
+
+        `amounts` is as in an offer.
+        """
 
     async def open(self) -> list[OpenReservation]:
         """Return the decisions that hold money, oldest first."""

@@ -24,12 +24,21 @@ Overrides = Mapping[str, int | None]
 
 BOOKS: Final = ("budget", "budget-shadow", "budget-hooks")
 """Names of the possible ledgers: of schedulers, of rehearsals, of hook modules."""
-PER_TASK: Final = frozenset({"session", "own-session", "tree"})
-"""Levels with an account for every piece of work: it is normal that some of these accounts are used up."""
+_PER_TASK: Final = frozenset({"session", "own-session", "tree"})
+ARGUMENT: Final = "argument:"
+"""Beginning of a level that has an account for each value of an argument."""
 LOCK_S: Final = 5.0
 ATTEMPTS: Final = 100
 PAUSE_S: Final = 0.05
 MAX_COUNT: Final = 1000
+
+
+def is_per_task(level: str) -> bool:
+    """Return whether a level has an account for every piece of work, or for every value of an argument.
+
+    There are many of these, and it is normal that some are used up.
+    """
+    return level in _PER_TASK or level.startswith(ARGUMENT)
 
 
 def limit_of(key: str, configured: int | None, overrides: Overrides) -> int | None:
@@ -101,6 +110,7 @@ class BudgetDescription(NamedTuple):
     """Length of the window in seconds; 0 is for all time. For a window of the calendar, the longest
     length."""
     currency: str
+    """Unit of its amounts: the name of the currency, `calls`, or another unit."""
     calendar: CalendarWindow | None = None
 
     def number_at(self, at: float) -> int:

@@ -11,6 +11,7 @@ from toolgate_bus.ledger.money.epoch import LedgerEpoch, LedgerLoss, Why
 from toolgate_bus.ledger.money.epoch_watch import EpochWatch
 from toolgate_bus.ledger.money.ledger import (
     LOST,
+    NO_AMOUNTS,
     Account,
     Addition,
     Balance,
@@ -52,7 +53,7 @@ class MemoryLedger(Ledger):
                 memory.meet(self.book.epoch.begin(memory.fresh, time.time()), self.book.epoch.decided)
                 with self._count() as kept:
                     answer = self.book.reserve(decision, phase, offers, accounts, owner, time.time())
-                    held = [Offer(answer.name, answer.amount)]
+                    held = [Offer(answer.name, answer.amount, amounts=answer.amounts)]
                     kept.append(partial(self._restore, decision, phase, held, accounts, owner))
                 return answer
             if await watch.look() is not None:
@@ -88,10 +89,10 @@ class MemoryLedger(Ledger):
         self.book.mark_executing(decision)
 
     @override
-    async def settle(self, decision: str, actual: int | None) -> SettlementResult:
-        with self._count() as kept:
-            kept.append(self._end_again(decision, lambda: self.book.settle(decision, actual, time.time())))
-            return self.book.settle(decision, actual, time.time())
+    async def settle(
+        self, decision: str, actual: int | None, costs: Mapping[str, int] = NO_AMOUNTS
+    ) -> SettlementResult:
+        return self._take(Step("settle", decision, actual, costs=costs))
 
     @override
     async def release(self, decision: str) -> None:
@@ -124,10 +125,12 @@ class MemoryLedger(Ledger):
             return self.book.orphan(decision)
 
     @override
-    async def charge(self, event: str, amount: int, accounts: Sequence[Account]) -> bool:
+    async def charge(
+        self, event: str, amount: int, accounts: Sequence[Account], amounts: Mapping[str, int] = NO_AMOUNTS
+    ) -> bool:
         with self._count() as kept:
-            kept.append(lambda: self.book.charge(event, amount, accounts, time.time()))
-            return self.book.charge(event, amount, accounts, time.time())
+            kept.append(lambda: self.book.charge(event, amount, accounts, time.time(), amounts))
+            return self.book.charge(event, amount, accounts, time.time(), amounts)
 
     @override
     async def open(self) -> list[OpenReservation]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from toolgate_bus.ledger.money.ledger import Addition, Balance, Ending
-from toolgate_bus.ledger.money.limits import PER_TASK, BudgetDescription
+from toolgate_bus.ledger.money.limits import BudgetDescription, is_per_task
 from toolgate_bus.protocol.money import MAX_AMOUNT
 
 REMEMBERED: Final = 100_000
@@ -152,4 +152,4 @@ def keep_of(key: str, window: int, budgets: Mapping[str, BudgetDescription]) -> 
     budget = budgets.get(name)
     if window:
         return budget.window_s + 2 * DAY_S if budget is not None and budget.window_s else MAX_KEPT_S
-    return WORK_S if name == "slice" or rest.partition("/")[0] in PER_TASK else 0
+    return WORK_S if name == "slice" or is_per_task(rest.partition("/")[0]) else 0

@@ -14,6 +14,7 @@ from toolgate_bus.ledger.money.epoch_watch import EpochWatch
 from toolgate_bus.ledger.money.ledger import (
     ASTRAY,
     LOST,
+    NO_AMOUNTS,
     Account,
     Addition,
     Balance,
@@ -111,7 +112,8 @@ class RedisLedger(Ledger):
         accounts: Sequence[Account],
         owner: str,
     ) -> Reservation:
-        words = (phase, owner, DENIED_MS, *account_words(accounts), *offer_words(offers))
+        told = account_words(accounts, amounts=[one.amounts for one in offers])
+        words = (phase, owner, DENIED_MS, *told, *offer_words(offers))
         if self._watch is None:
             reply, short = await self._hold(op, decision, *words, 0, ANY, "", 0)
             return await self._unless(short, decision, read_reservation(reply))
@@ -125,7 +127,7 @@ class RedisLedger(Ledger):
             if reply[0] not in (b"lost", b"another", b"behind"):
                 memory.meet(reply[6].decode("ascii", "replace"), int(reply[7]))
                 answer = read_reservation(reply)
-                held = Offer(answer.name, answer.amount)
+                held = Offer(answer.name, answer.amount, amounts=answer.amounts)
                 if op == "reserve" and answer.status == "reserved":
                     step = Restoration(decision, phase, held, tuple(accounts), owner)
                     self._keep(reply[5], known, step)
@@ -134,7 +136,7 @@ class RedisLedger(Ledger):
                 break
         return LOST
 
-    async def _hold(self, op: str, *words: str | int) -> DurableReply:
+    async def _hold(self, op: str, *words: str | int | bytes) -> DurableReply:
         """Run the script, and wait for replicas if they are required."""
         if self._durable is None or op == "preview":
             return DurableReply(await self._run(TAKING, op, *words), None)
@@ -163,8 +165,10 @@ class RedisLedger(Ledger):
         await self._take(Step("executing", decision))
 
     @override
-    async def settle(self, decision: str, actual: int | None) -> SettlementResult:
-        return await self._take(Step("settle", decision, actual))
+    async def settle(
+        self, decision: str, actual: int | None, costs: Mapping[str, int] = NO_AMOUNTS
+    ) -> SettlementResult:
+        return await self._take(Step("settle", decision, actual, costs=costs))
 
     @override
     async def release(self, decision: str) -> None:
@@ -219,8 +223,10 @@ class RedisLedger(Ledger):
         return bool(done)
 
     @override
-    async def charge(self, event: str, amount: int, accounts: Sequence[Account]) -> bool:
-        known, charged = await self._name(), Charge(event, check_amount(amount), tuple(accounts))
+    async def charge(
+        self, event: str, amount: int, accounts: Sequence[Account], amounts: Mapping[str, int] = NO_AMOUNTS
+    ) -> bool:
+        known, charged = await self._name(), Charge(event, check_amount(amount), tuple(accounts), amounts)
         done, number = await self._run(TAKING, *charged.words())
         self._keep(number, known, charged)
         return bool(done)
@@ -241,7 +247,7 @@ class RedisLedger(Ledger):
     async def balances(self) -> list[Balance]:
         """Return every account, by key. Accounts whose time is over are dropped from the list."""
         places = await read_set(self._commands, f"{self._prefix}:accounts")
-        names = ("limit", "spent", "reserved", "overruns", "orphans")
+        names = ("limit", "spent", "reserved", "overruns", "orphans", "unit")
         accounts = [f"{self._prefix}:a:".encode() + place for place in places]
         rows = await read_rows(self._commands, accounts, *names)
         found, gone = [], []
@@ -250,8 +256,9 @@ class RedisLedger(Ledger):
                 gone.append(place)
                 continue
             key, _, window = place.decode("utf-8", "replace").rpartition(":")
-            limit, *sums = map(read_number, values)
-            found.append(Balance(key, int(window or 0), None if limit < 0 else limit, *sums))
+            limit, *sums = map(read_number, values[:-1])
+            unit = (values[-1] or b"").decode("utf-8", "replace")
+            found.append(Balance(key, int(window or 0), None if limit < 0 else limit, *sums, unit=unit))
         await remove_from_set(self._commands, f"{self._prefix}:accounts", gone)
         return found
 
@@ -358,6 +365,6 @@ class RedisLedger(Ledger):
         self._keep(number, known, ReservationEnd(step, reserved))
         return SettlementResult(cast("Outcome", outcome.decode()), int(amount), int(over))
 
-    async def _run(self, script: Script, *words: str | int, writer: str | None = None) -> Any:
+    async def _run(self, script: Script, *words: str | int | bytes, writer: str | None = None) -> Any:
         by = self._writer if writer is None else writer
         return await script.run(self._commands, self._prefix, words=(*words, by), unknown=self._doubt)

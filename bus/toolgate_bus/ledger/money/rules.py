@@ -7,6 +7,7 @@ from typing import Final, Literal
 from toolgate_bus.ledger.money.epoch import LedgerEpoch, LedgerLoss, Why
 from toolgate_bus.ledger.money.ledger import (
     MAX_SUM,
+    NO_AMOUNTS,
     Account,
     Addition,
     Balance,
@@ -100,6 +101,8 @@ class _ReservationRecord:
     phase: int = -1
     amount: int = 0
     accounts: tuple[tuple[str, int], ...] = ()
+    amounts: Mapping[str, int] = field(default_factory=dict)
+    """Amounts of accounts that count something else than money, by key."""
     owner: str = ""
     since: float = 0.0
     executing: bool = False
@@ -107,8 +110,13 @@ class _ReservationRecord:
 
     @property
     def held(self) -> dict[tuple[str, int], int]:
-        """Money reserved for this decision now, by account."""
-        return dict.fromkeys(self.accounts, self.amount) if self.state == "reserved" else {}
+        """Amount reserved for this decision now, by account."""
+        return self.shares if self.state == "reserved" else {}
+
+    @property
+    def shares(self) -> dict[tuple[str, int], int]:
+        """Amount that was reserved for this decision, by account."""
+        return {place: self.amounts.get(place[0], self.amount) for place in self.accounts}
 
     def is_foreign(self, by: str) -> bool:
         """Return whether the decision belongs to another orchestrator than `by`."""
@@ -128,6 +136,7 @@ class _AccountTotals:
     reserved: int = 0
     overruns: int = 0
     orphans: int = 0
+    unit: str = ""
 
     def add(self, spent: int = 0, reserved: int = 0, overruns: int = 0, orphans: int = 0) -> None:
         """Add to the sums; no number leaves its bounds."""
@@ -166,17 +175,18 @@ class LedgerRules:
             return given
         held = record.held if record is not None else {}
         where = _windows_of(accounts, now)
-        for account, place in zip(accounts, where, strict=True):
-            self.totals.setdefault(place, _AccountTotals()).limit = account.limit
         answer = self._choose(offers, accounts, where, held, limited=limited)
+        if answer.status == "paused":
+            return answer
+        self._touch(accounts, where)
         if record is None:
             record = self.records[decision] = _ReservationRecord("denied", since=now, owner=owner)
         if answer.status == "reserved":
             for place, before in held.items():
                 self._change(place, reserved=-before)
+            record.state, record.amount, record.amounts = "reserved", answer.amount, answer.amounts
             for place in where:
-                self._change(place, reserved=answer.amount)
-            record.state, record.amount = "reserved", answer.amount
+                self._change(place, reserved=answer.amounts.get(place[0], answer.amount))
         if answer.status == "reserved" or not held:
             record.accounts = where
         record.phase, record.answer = phase, answer
@@ -187,8 +197,13 @@ class LedgerRules:
         record = self.records.get(decision)
         if record is None or record.phase < 0 or not record.accounts:
             return None
-        accounts = [Account(key, self.totals[key, window].limit, -window) for key, window in record.accounts]
-        return decision, record.phase, [Offer(record.answer.name, record.amount)], accounts, record.owner
+        accounts = [
+            Account(key, total.limit, -window, unit=total.unit)
+            for key, window in record.accounts
+            for total in (self.totals[key, window],)
+        ]
+        held = Offer(record.answer.name, record.amount, amounts=record.amounts)
+        return decision, record.phase, [held], accounts, record.owner
 
     def preview(
         self,
@@ -216,24 +231,63 @@ class LedgerRules:
         *,
         limited: bool,
     ) -> Reservation:
+        has = {account.at_limit for account in accounts}
+        uncounted: set[str] = set()
         short, left = "", 0
-        for offer in offers:
-            tight = [
-                (account.limit - total.spent - total.reserved + held.get(place, 0), place[0])
-                for account, place in zip(accounts, where, strict=True)
-                if account.limit is not None
-                for total in (self.totals.get(place, _AccountTotals()),)
-            ]
-            room, tightest = min(tight, key=lambda one: one[0], default=(offer.headroom, ""))
-            if offer.headroom <= room or not limited:
-                return Reservation("reserved", offer.name, offer.amount)
-            short, left = tightest, max(0, room)
+        for at_limit in ("deny", "ask", "pause"):
+            if at_limit != "deny" and at_limit not in has:
+                continue
+            passed = set(uncounted)
+            if at_limit != "deny":
+                uncounted.add(at_limit)
+            for offer in offers:
+                fine, tight, room = self._fits(offer, accounts, where, held, uncounted)
+                if fine:
+                    if at_limit == "deny":
+                        return Reservation("reserved", offer.name, offer.amount, amounts=offer.amounts)
+                    _, short, left = self._fits(offer, accounts, where, held, passed)
+                    if at_limit == "ask":
+                        return Reservation("reserved", offer.name, offer.amount, short, left, offer.amounts)
+                    if limited:
+                        return Reservation("paused", offer.name, offer.amount, short, left)
+                short, left = tight, room
+        if not limited:
+            return Reservation("reserved", offers[0].name, offers[0].amount, amounts=offers[0].amounts)
         return Reservation("denied", short=short, left=left)
+
+    def _fits(
+        self,
+        offer: Offer,
+        accounts: Sequence[Account],
+        where: Sequence[tuple[str, int]],
+        held: Mapping[tuple[str, int], int],
+        uncounted: set[str],
+    ) -> tuple[bool, str, int]:
+        """Return whether the accounts can hold an offer, the account shortest of room, and its room.
+
+        Limits with an effect that is `uncounted` are passed over.
+        """
+        found = [
+            (free - offer.amounts.get(account.key, offer.headroom), account.key, free)
+            for account, place in zip(accounts, where, strict=True)
+            if account.limit is not None
+            and account.at_limit not in uncounted
+            and offer.amounts.get(account.key) != 0
+            for total in (self.totals.get(place, _AccountTotals()),)
+            for free in (account.limit - total.spent - total.reserved + held.get(place, 0),)
+        ]
+        spare, tight, free = min(found, key=lambda one: one[0], default=(0, "", 0))
+        return spare >= 0, tight, max(0, free)
+
+    def _touch(self, accounts: Sequence[Account], where: Sequence[tuple[str, int]]) -> None:
+        for account, place in zip(accounts, where, strict=True):
+            total = self.totals.setdefault(place, _AccountTotals())
+            total.limit, total.unit = account.limit, account.unit or total.unit
 
     def take(self, step: Step, now: float) -> SettlementResult:
         """Take one of the steps of `Ledger.take`."""
         if step.what == "settle":
-            return self.settle(step.decision, step.cost, now, step.by, step.otherwise)
+            return self.settle(step.decision, step.cost, now, step.by, step.otherwise, step.costs)
         if step.what == "release":
             return self.release(step.decision, now, step.by)
         if step.what == "renew":
@@ -265,6 +319,7 @@ class LedgerRules:
         now: float,
         by: str = "",
         otherwise: FallbackAccounts | None = None,
+        costs: Mapping[str, int] = NO_AMOUNTS,
     ) -> SettlementResult:
         """Implement `Ledger.settle`."""
         cost = None if actual is None else check_amount(actual)
@@ -278,16 +333,21 @@ class LedgerRules:
                 record = self.records[decision] = _ReservationRecord("settled", since=now, owner=by)
             record.state = "settled"
             return self._settle_unreserved(cost, otherwise, now)
-        cost = record.amount if cost is None else cost
         state, record.state = record.state, "settled"
-        held = record.amount if state in ("reserved", "orphaned") else 0
-        over = max(0, cost - record.amount) if state in ("reserved", "orphaned") else 0
-        for place in record.accounts:
+        was_held = state in ("reserved", "orphaned")
+        held, over = record.amount if was_held else 0, 0
+        for place, share in record.shares.items():
+            paid = share if cost is None else cost
+            if self.totals[place].unit:  # an amount of 0 is another call's, which could have run instead
+                is_other = record.amounts.get(place[0]) == 0
+                paid = 0 if is_other else check_amount(costs.get(place[0].partition("/")[0], share))
+            beyond = max(0, paid - share) if was_held else 0
+            over = max(over, beyond)
             self._change(
                 place,
-                spent=cost - (record.amount if state == "orphaned" else 0),
-                reserved=-record.amount if state == "reserved" else 0,
-                overruns=int(over > 0),
+                spent=paid - (share if state == "orphaned" else 0),
+                reserved=-share if state == "reserved" else 0,
+                overruns=int(beyond > 0),
                 orphans=-(state == "orphaned"),
             )
         outcome: Outcome = (
@@ -301,9 +361,10 @@ class LedgerRules:
         if otherwise is None:
             return SettlementResult("unreserved")
         amount = check_amount(otherwise.amount) if cost is None else cost
-        if not amount:
+        shares = [otherwise.amounts.get(one.key, amount) for one in otherwise.accounts]
+        if not amount and not any(shares):
             return SettlementResult("unreserved")
-        self._spend(amount, otherwise.accounts, now)
+        self._spend(amount, otherwise.accounts, now, otherwise.amounts)
         return self._stray("charged" if otherwise.accounts else "unplaced")
 
     def release(self, decision: str, now: float, by: str = "") -> SettlementResult:
@@ -314,11 +375,11 @@ class LedgerRules:
         elif record.is_foreign(by):
             return self._stray("foreign")
         elif record.state in ("reserved", "denied", "orphaned"):
-            for place in record.accounts:
+            for place, share in record.shares.items():
                 if record.state == "reserved":
-                    self._change(place, reserved=-record.amount)
+                    self._change(place, reserved=-share)
                 elif record.state == "orphaned":
-                    self._change(place, spent=-record.amount, orphans=-1)
+                    self._change(place, spent=-share, orphans=-1)
             record.state = "released"
         return SettlementResult("done")
 
@@ -344,25 +405,34 @@ class LedgerRules:
         record = self.records.get(decision)
         if record is None or record.state != "reserved":
             return False
-        for place in record.accounts:
-            self._change(place, reserved=-record.amount, spent=record.amount, orphans=1)
+        for place, share in record.shares.items():
+            self._change(place, reserved=-share, spent=share, orphans=1)
         record.state = "orphaned"
         return True
 
-    def charge(self, event: str, amount: int, accounts: Sequence[Account], now: float) -> bool:
+    def charge(
+        self,
+        event: str,
+        amount: int,
+        accounts: Sequence[Account],
+        now: float,
+        amounts: Mapping[str, int] = NO_AMOUNTS,
+    ) -> bool:
         """Implement `Ledger.charge`."""
         amount = check_amount(amount)
         if event in self.charges:
             return False
-        self._spend(amount, accounts, now)
+        self._spend(amount, accounts, now, amounts)
         self.charges.add(event)
         return True
 
-    def _spend(self, amount: int, accounts: Sequence[Account], now: float) -> None:
-        for account, place in zip(accounts, _windows_of(accounts, now), strict=True):
-            total = self.totals.setdefault(place, _AccountTotals())
-            total.limit = account.limit
-            self._change(place, spent=amount)
+    def _spend(
+        self, amount: int, accounts: Sequence[Account], now: float, amounts: Mapping[str, int]
+    ) -> None:
+        where = _windows_of(accounts, now)
+        self._touch(accounts, where)
+        for place in where:
+            self._change(place, spent=check_amount(amounts.get(place[0], amount)))
 
     def _change(
         self, place: tuple[str, int], spent: int = 0, reserved: int = 0, overruns: int = 0, orphans: int = 0
@@ -391,11 +461,11 @@ class LedgerRules:
     def _end(self, record: _ReservationRecord, ending: Literal["settled", "orphaned", "released"]) -> None:
         if record.state in ("settled", ending) or (record.state, ending) == ("released", "orphaned"):
             return
-        for place in record.accounts:
+        for place, share in record.shares.items():
             self._change(
                 place,
-                reserved=-record.amount if record.state == "reserved" else 0,
-                spent=-record.amount if record.state == "orphaned" else 0,
+                reserved=-share if record.state == "reserved" else 0,
+                spent=-share if record.state == "orphaned" else 0,
                 orphans=(ending == "orphaned") - (record.state == "orphaned"),
             )
         record.state = ending
@@ -411,8 +481,8 @@ class LedgerRules:
     def balances(self) -> list[Balance]:
         """Implement `Ledger.balances`."""
         return [
-            Balance(key, window, total.limit, total.spent, total.reserved, total.overruns, total.orphans)
-            for (key, window), total in sorted(self.totals.items())
+            Balance(key, window, one.limit, one.spent, one.reserved, one.overruns, one.orphans, one.unit)
+            for (key, window), one in sorted(self.totals.items())
         ]
 
     def reset(self, key: str) -> int:
@@ -425,8 +495,8 @@ class LedgerRules:
 
 def _check_offers(offers: Sequence[Offer]) -> None:
     for offer in offers:
-        check_amount(offer.amount)
-        check_amount(offer.room)
+        for amount in (offer.amount, offer.room, *offer.amounts.values()):
+            check_amount(amount)
 
 
 def _windows_of(accounts: Sequence[Account], now: float) -> tuple[tuple[str, int], ...]:

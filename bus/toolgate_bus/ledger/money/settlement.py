@@ -67,11 +67,13 @@ def step_of(
     fact: Mapping[str, Any],
     otherwise: Callable[[Mapping[str, Any]], FallbackAccounts | None] | None = None,
     cost_of: Callable[[Mapping[str, Any]], int | None] | None = None,
+    costs_of: Callable[[Mapping[str, Any]], Mapping[str, int]] | None = None,
 ) -> Step | None:
     """Return the step that a fact asks for, if any. Facts come off a wire: they may contain anything.
 
     The step is by the orchestrator in whose stream the fact stood. `otherwise` returns the payment for a call
-    without a reservation, `cost_of` the cost of a request to an LLM.
+    without a reservation, `cost_of` the cost of a request to an LLM, `costs_of` what a call took of budgets that do
+    not count money.
     """
     event, by = fact.get("event"), fact.get("orchestrator")
     decision = fact.get("id" if event == "decision" else "decision_id")
@@ -83,16 +85,28 @@ def step_of(
     if event in (TOOL_POST, TOOL_ERROR):
         told = fact.get("cost")
         cost = told if is_amount(told) else None
-        return Step("settle", decision, cost, who, otherwise(fact) if otherwise is not None else None)
+        return _settle(fact, decision, cost, who, otherwise, costs_of)
     if event in (USAGE, PROVIDER_ERROR) and cost_of is not None:
         spent = cost_of(fact)
         if event == PROVIDER_ERROR and spent is None:
             return Step("release", decision, by=who)
-        return Step("settle", decision, spent, who, otherwise(fact) if otherwise is not None else None)
+        return _settle(fact, decision, spent, who, otherwise, costs_of)
     if event == TOOL_UNUSED:
         return Step("release", decision, by=who)
     what = _SIGNS.get(event) if isinstance(event, str) else None
     return None if what is None else Step(what, decision, by=who)
+
+
+def _settle(
+    fact: Mapping[str, Any],
+    decision: str,
+    cost: int | None,
+    by: str,
+    otherwise: Callable[[Mapping[str, Any]], FallbackAccounts | None] | None,
+    costs_of: Callable[[Mapping[str, Any]], Mapping[str, int]] | None,
+) -> Step:
+    charged = otherwise(fact) if otherwise is not None else None
+    return Step("settle", decision, cost, by, charged, costs_of(fact) if costs_of is not None else {})
 
 
 async def request_again(store: Store, book: str) -> bytes:
@@ -119,17 +133,19 @@ class SettlementWorker(FactsService):
         also: Callable[[Mapping[str, Any]], Any] | None = None,
         otherwise: Callable[[Mapping[str, Any]], FallbackAccounts | None] | None = None,
         cost_of: Callable[[Mapping[str, Any]], int | None] | None = None,
+        costs_of: Callable[[Mapping[str, Any]], Mapping[str, int]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare the keeper. `also` is called with each fact, and awaited if it returns an awaitable.
 
         `otherwise` returns the payment for a call without a reservation. `cost_of` returns the cost of a
-        request to an LLM; without it, facts of requests settle nothing.
+        request to an LLM; without it, facts of requests settle nothing. `costs_of` returns what a call took of
+        budgets that do not count money, by budget.
         """
         super().__init__(facts, _log)
         self._ledger, self._store, self._book, self._also, self._clock = ledger, store, book, also, clock
         self._lease = KeeperLease(store, f"{book}:keeper", replica, LEASE_S)
-        self._otherwise, self._cost_of = otherwise, cost_of
+        self._otherwise, self._cost_of, self._costs_of = otherwise, cost_of, costs_of
         self._missing: dict[str, float] = {}
         self._reprieve = Reprieve(ledger, store, clock)
         self._resumed: int | None = None
@@ -195,7 +211,7 @@ class SettlementWorker(FactsService):
                 await self._take(steps)
                 steps = []
                 await self._reprieve.hand_over(fact)
-            elif (step := step_of(fact, self._otherwise, self._cost_of)) is not None:
+            elif (step := step_of(fact, self._otherwise, self._cost_of, self._costs_of)) is not None:
                 steps.append(step)
         await self._take(steps)
 

@@ -3,13 +3,21 @@
 Not here: running the scripts (`redis`), and their code (`lua/`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.ledger.money.epoch import ANY
-from toolgate_bus.ledger.money.ledger import Account, Offer, Reservation, Status, Step, check_amount
-from toolgate_bus.protocol.packing import MAX_VERDICT, unpack
+from toolgate_bus.ledger.money.ledger import (
+    NO_AMOUNTS,
+    Account,
+    Offer,
+    Reservation,
+    Status,
+    Step,
+    check_amount,
+)
+from toolgate_bus.protocol.packing import MAX_VERDICT, pack, unpack
 
 DENIED_MS: Final = 600_000
 """Milliseconds that a denial is remembered: longer than a question may wait anywhere."""
@@ -38,10 +46,11 @@ class Restoration(NamedTuple):
     accounts: tuple[Account, ...]
     owner: str
 
-    def words(self) -> list[str | int]:
+    def words(self) -> list[str | int | bytes]:
         """Return the arguments for the script."""
         head = ("restore", self.decision, self.phase, self.owner, DENIED_MS)
-        return [*head, *account_words(self.accounts), *offer_words([self.held]), 0, ANY, "", 0]
+        accounts = account_words(self.accounts, amounts=[self.held.amounts])
+        return [*head, *accounts, *offer_words([self.held]), 0, ANY, "", 0]
 
 
 class ReservationEnd(NamedTuple):
@@ -61,17 +70,21 @@ class ReservationEnd(NamedTuple):
         """Return the reservation; None if there was none, or if it cannot be read."""
         try:
             phase, name, amount, owner, *places = unpack(self.packed, MAX_VERDICT)
-            held = Offer(str(name), int(amount))
-            return Restoration(self.decision, int(phase), held, tuple(map(_read_account, places)), str(owner))
+            accounts = tuple(map(_read_account, places))
+            shares = [(one, int(place[4])) for one, place in zip(accounts, places, strict=True)]
+            amounts = {one.key: share for one, share in shares if one.unit or share != int(amount)}
+            held = Offer(str(name), int(amount), amounts=amounts)
+            return Restoration(self.decision, int(phase), held, accounts, str(owner))
         except (CodecError, ValueError, TypeError):
             return None
 
 
 def _read_account(place: Sequence[str]) -> Account:
-    key, limit, kept_ms = place
+    key, limit, kept_ms, unit, _ = place
     account, _, window = key.rpartition(":")
     most = int(limit)
-    return Account(account, None if most < 0 else most, -int(window), max(0, -(-int(kept_ms) // 1000)))
+    keep_s = max(0, -(-int(kept_ms) // 1000))
+    return Account(account, None if most < 0 else most, -int(window), keep_s, str(unit))
 
 
 class Charge(NamedTuple):
@@ -80,19 +93,25 @@ class Charge(NamedTuple):
     event: str
     amount: int
     accounts: tuple[Account, ...]
+    amounts: Mapping[str, int] = {}
 
-    def words(self) -> list[str | int]:
+    def words(self) -> list[str | int | bytes]:
         """Return the arguments for the script."""
-        return ["charge", self.event, self.amount, KEPT_MS, *account_words(self.accounts)]
+        paying = account_words(self.accounts, amounts=self.amounts)
+        return ["charge", self.event, self.amount, KEPT_MS, *paying]
 
 
-def step_words(step: Step) -> list[str | int]:
+def step_words(step: Step) -> list[str | int | bytes]:
     """Return a step as arguments for its script."""
-    words: list[str | int] = [step.what, step.decision, TOMBSTONE_MS, KEPT_MS, step.by]
+    words: list[str | int | bytes] = [step.what, step.decision, TOMBSTONE_MS, KEPT_MS, step.by]
     if step.what == "settle":
         words.append(-1 if step.cost is None else check_amount(step.cost))
         other = step.otherwise
-        words += [-1, 0] if other is None else [check_amount(other.amount), *account_words(other.accounts)]
+        if other is None:
+            words += [-1, *account_words((), costs=step.costs)]
+        else:
+            paying = account_words(other.accounts, amounts=other.amounts, costs=step.costs)
+            words += [check_amount(other.amount), *paying]
     return words
 
 
@@ -110,16 +129,42 @@ def read_reservation(reply: Sequence[bytes]) -> Reservation:
         int(amount),
         short.decode("utf-8", "replace").rpartition(":")[0],
         int(left),
+        _read_amounts(reply[8]),
     )
 
 
-def account_words(accounts: Sequence[Account]) -> list[str | int]:
-    """Return the number of accounts, then each account, as arguments."""
-    words: list[str | int] = [len(accounts)]
+def _read_amounts(packed: bytes) -> dict[str, int]:
+    """Read the amounts of single accounts, as the script packed them."""
+    try:
+        found = unpack(packed, MAX_VERDICT) if packed else {}
+        return {str(key).rpartition(":")[0]: int(amount) for key, amount in found.items()}
+    except (CodecError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def account_words(
+    accounts: Sequence[Account],
+    *,
+    amounts: Mapping[str, int] | Sequence[Mapping[str, int]] = (),
+    costs: Mapping[str, int] = NO_AMOUNTS,
+) -> list[str | int | bytes]:
+    """Return the number of accounts, then each account, as arguments; then their details, packed.
+
+    `amounts` are those of single accounts, for each offer if there are offers. `costs` are by budget.
+    """
+    words: list[str | int | bytes] = [len(accounts)]
     for one in accounts:
         limit = -1 if one.limit is None else check_amount(one.limit)
         words += [one.key, limit, one.window_s, one.keep_s * 1000]
-    return words
+    shares = [amounts] if isinstance(amounts, Mapping) else list(amounts)
+    if not costs and not any(shares) and all(one.unit == "" and one.at_limit == "deny" for one in accounts):
+        return [*words, ""]  # nearly always: money alone
+    for share in (*shares, costs):
+        for amount in share.values():
+            check_amount(amount)
+    at_limits = ["" if one.at_limit == "deny" else one.at_limit for one in accounts]
+    told = amounts if isinstance(amounts, Mapping) else shares
+    return [*words, pack([[one.unit for one in accounts], at_limits, told, costs])]
 
 
 def read_number(raw: bytes | None) -> int:

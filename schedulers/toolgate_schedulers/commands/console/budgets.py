@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.fleet.books import Book, BookAccount
 from toolgate_bus.fleet.reader import read_books
-from toolgate_bus.ledger.money.limits import PER_TASK
+from toolgate_bus.ledger.money.limits import is_per_task
 from toolgate_bus.protocol.money import format_amount
 from toolgate_bus.transport.ports import Commands
 
@@ -105,7 +105,7 @@ def sort_accounts(book: Book, now: float) -> list[BookAccount]:
 
 def is_for_work(one: BookAccount) -> bool:
     """Return whether an account belongs to one piece of work, such as a session."""
-    return one.budget is not None and one.budget.level in PER_TASK
+    return one.budget is not None and is_per_task(one.budget.level)
 
 
 def describe_account(one: BookAccount, now: float, spend: LlmSpend | None = None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 An account is named `BUDGET/LEVEL/WHOSE`, such as `daily/session/s-1`, or `daily/fleet`. Calls without
 a session, an agent or a label share one account, `-`: leaving a label out is no way round a budget.
+Budgets that count something else, or the calls of some tools only, are in `measures`.
 A sub-agent's call is paid from the account of the session at the root (level `session`), and from
 those of its own agent and of each agent above (level `agent`).
 
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.ledger.money.ledger import Account
-from toolgate_bus.ledger.money.limits import PER_TASK, Overrides, limit_of
+from toolgate_bus.ledger.money.limits import Overrides, is_per_task, limit_of
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.protocol.money import MAX_AMOUNT
 from toolgate_bus.protocol.names import MAX_LINEAGE
@@ -61,17 +62,17 @@ def payer_of(fact: Mapping[str, Any]) -> Payer:
 def accounts_of(
     config: CostAwareConfig, payer: Payer, overrides: Overrides, now: float, only: str | None = None
 ) -> list[Account]:
-    """Return the accounts of a call, in the order of the budgets, then its slices, with the limits that hold
+    """Return the accounts of money of any call, in the order of the budgets, then its slices, with the limits that hold
     now.
 
     `now`, in seconds since the epoch, decides the calendar windows. `only` leaves out the budgets of all
     other levels.
     """
     budgets = [
-        _account(budget, whose, overrides, now)
+        account_of(budget, whose, overrides, now)
         for budget in config.budgets
-        if only in (None, budget.level)
-        for whose in _owners(budget, payer)
+        if budget.is_for_all and only in (None, budget.level)
+        for whose in owners_of(budget, payer)
     ]
     # One account for each slice that the agent may spend.
     labels = payer.labels
@@ -83,7 +84,8 @@ def accounts_of(
     return [*budgets, *(Account(key, limit, 0, _IDLE) for key, limit in limits.items())]
 
 
-def _owners(budget: Budget, payer: Payer) -> Iterable[str]:
+def owners_of(budget: Budget, payer: Payer) -> Iterable[str]:
+    """Return whose accounts of a budget pay for a call, by session, agent, label or fleet."""
     kind, _, label = budget.level.partition(":")
     if kind == "agent":
         return dict.fromkeys((payer.agent, *payer.lineage))
@@ -92,16 +94,18 @@ def _owners(budget: Budget, payer: Payer) -> Iterable[str]:
     return ({"fleet": "", "own-session": payer.session}.get(kind, payer.root_session or payer.session),)
 
 
-def _account(budget: Budget, whose: str, overrides: Overrides, now: float) -> Account:
+def account_of(budget: Budget, whose: str, overrides: Overrides, now: float) -> Account:
+    """Return one account of a budget, with the limit that holds now."""
     key = f"{budget.name}/fleet"
     if budget.level != "fleet":
         key = f"{budget.name}/{budget.level}/{_safe(whose)}"
     # Keep the account well beyond its window, as calls of the window may still be settled. The account
     # of a session without a window goes after a month without use.
     calendar, seconds = budget.calendar, budget.window_s
-    keep = seconds + _SPARE if seconds else _IDLE if budget.level in PER_TASK else 0
+    keep = seconds + _SPARE if seconds else _IDLE if is_per_task(budget.level) else 0
     window = seconds if calendar is None else -calendar.number_at(now)
-    return Account(key, limit_of(key, budget.limit, overrides), window, keep)
+    unit = "" if budget.is_money else budget.unit
+    return Account(key, limit_of(key, budget.limit, overrides), window, keep, unit, budget.at_limit)
 
 
 def _safe(whose: str) -> str:

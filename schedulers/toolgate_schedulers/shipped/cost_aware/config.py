@@ -1,16 +1,30 @@
 """The configuration of `cost-aware`: prices, budgets, equivalents, weights.
 
-Money is written in units of the currency (`0.40`) and counted in whole micro-units, rounded up.
+Money is written in units of the currency (`0.40`) and counted in whole micro-units, rounded up. Limits of other
+units are counted in the smallest part of their unit (`protocol.money`).
 """
 
 import re
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.ledger.money.calendar import MAX_ZONE, CalendarWindow, find_zone
+from toolgate_bus.ledger.money.ledger import AtLimit
+from toolgate_bus.ledger.money.limits import ARGUMENT
 from toolgate_bus.protocol.events import NAME_PATTERN
+from toolgate_bus.protocol.money import (
+    CALLS,
+    MAX_AMOUNT,
+    REQUESTS,
+    SECONDS,
+    TOKENS,
+    WHOLE_UNITS,
+    format_amount,
+    read_amount,
+)
+from toolgate_bus.ruling.conditions.arguments import check_path
 
 from toolgate_schedulers.shipped.alternatives import Groups, Name
 from toolgate_schedulers.shipped.cost_aware.amounts import Money
@@ -22,10 +36,14 @@ DAY: Final = 86_400
 _MAX_LENGTH: Final = 366 * DAY
 SLICE: Final = "slice"
 """Name of the budget that a delegation gives to the agents below it."""
+_MAX_PATH: Final = 128
 _LEVELS: Final = ("session", "own-session", "tree", "agent", "fleet")
 _WINDOWS: Final = {"hour": HOUR, "day": DAY, "total": 0, "week": -7, "month": -31}
 """Seconds by name; 0 for no end. Windows without a fixed length have their negated number of days."""
 _LABEL: Final = re.compile(r"label:.{1,128}")
+_OF_LLM: Final = (TOKENS, REQUESTS)
+_UNITS: Final = (CALLS, SECONDS, *_OF_LLM)
+"""Units that Toolgate counts by itself."""
 
 
 def _window(written: Any) -> int:
@@ -37,6 +55,28 @@ def _window(written: Any) -> int:
 
 Window = Annotated[int, BeforeValidator(_window, json_schema_input_type=int | str)]
 """Length in seconds; 0 is for all time; below 0, a week or month of the calendar."""
+
+
+def _limit(written: Any, info: ValidationInfo) -> int | None:
+    unit = str(info.data.get("unit", ""))
+    amount = None if written is None else read_amount(written, unit)
+    if written is not None and amount is None and unit in WHOLE_UNITS:
+        raise ValueError(f"must be a whole number of {unit}, such as 100, or null")
+    if written is not None and amount is None:
+        raise ValueError(f"must be an amount from 0 to {format_amount(MAX_AMOUNT)}, such as 0.40, or null")
+    return amount
+
+
+def _argument(written: str) -> str:
+    if not written.startswith("$."):
+        raise ValueError("must be the path of an argument, such as $.amount")
+    check_path(written.removeprefix("$."))
+    return written
+
+
+Limit = Annotated[int | None, BeforeValidator(_limit, json_schema_input_type=float | str | None)]
+"""Limit in the smallest part of the budget's unit; None only counts."""
+Glob = Annotated[str, Field(min_length=1, max_length=256)]
 Weight = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)]
 
 
@@ -50,15 +90,27 @@ class Price(StrictModel):
 
 
 class Budget(StrictModel):
-    """Limit on the money that is spent in a window."""
+    """Limit on the money, or on another amount, that calls take in a window."""
 
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
     """Name of the budget, of letters, digits, `.`, `_` and `-`."""
-    level: str = Field(default="fleet", description=f"{', '.join(_LEVELS)} or label:NAME")
+    unit: Annotated[str, Field(max_length=16, pattern=r"^([A-Za-z][A-Za-z0-9_-]*)?$")] = ""
+    """What it counts: `calls` of tools, the `seconds` that they take, `requests` to LLMs, the `tokens` of these,
+    or a unit of your own with `amount`. Default: money in the currency."""
+    amount: Annotated[str, Field(max_length=1024), AfterValidator(_argument)] | None = None
+    """Argument that says how much of your own `unit` a call takes, such as `$.amount`."""
+    tools: Annotated[tuple[Glob, ...], Field(min_length=1, max_length=1024)] | None = None
+    """Globs of the tools whose calls count. Default: all tools, and for money also requests to LLMs."""
+    level: str = Field(default="fleet", description=f"{', '.join(_LEVELS)}, label:NAME or argument:PATH")
     """Callers that share it: each `session` with its agents (`tree` means the same), `own-session` alone,
-    `agent` (with the agents that work for it), value of `label:NAME`, or the whole `fleet`."""
-    limit: Money | None = Field()
-    """Most that may be spent in a window, in the currency. `null` only counts."""
+    `agent` (with the agents that work for it), value of `label:NAME` or of `argument:PATH`, or the whole
+    `fleet`."""
+    limit: Limit = Field()
+    """Most that may be spent in a window, in the unit. `null` only counts."""
+    at_limit: AtLimit = "deny"
+    """Effect of the limit on a call beyond it. `deny`: it is denied. `ask`: a person is asked; if they agree, it
+    runs and is booked above the limit. `pause`: it waits until the limit is raised, the window turns, or
+    something is given back."""
     window: Window = Field(default=0, validate_default=False)
     """Time after which the budget starts again: `hour`, `day`, `week` (on Monday), `month` or a number of
     seconds. Default: `total`, never."""
@@ -98,9 +150,31 @@ class Budget(StrictModel):
     @field_validator("level")
     @classmethod
     def _check_level(cls, level: str) -> str:
-        if level not in _LEVELS and not _LABEL.fullmatch(level):
+        if level.startswith(ARGUMENT) and len(level) <= len(ARGUMENT) + _MAX_PATH:
+            check_path(level.removeprefix(ARGUMENT))
+        elif level not in _LEVELS and not _LABEL.fullmatch(level):
             raise ValueError(f"must be {cls.model_fields['level'].description}")
         return level
+
+    @model_validator(mode="after")
+    def _check_unit(self) -> "Budget":
+        if self.amount is not None and self.unit in ("", *_UNITS):
+            raise ValueError("amount: goes with a unit of your own: write `unit: EUR`, `unit: rows` …")
+        if self.tools is None and (self.amount is not None or self.level.startswith(ARGUMENT)):
+            raise ValueError("tools: name the tools that have this argument")
+        if self.unit in _OF_LLM and (self.tools is not None or self.level.startswith(ARGUMENT)):
+            raise ValueError(f"unit: {self.unit} are counted for all requests to LLMs: leave `tools` out")
+        return self
+
+    @property
+    def is_money(self) -> bool:
+        """True if it counts money."""
+        return self.amount is None and self.unit not in _UNITS
+
+    @property
+    def is_for_all(self) -> bool:
+        """True if it counts the money of every call, whatever its tool and arguments."""
+        return self.is_money and self.tools is None
 
 
 class CostAwareConfig(StrictModel):
@@ -153,6 +227,25 @@ class CostAwareConfig(StrictModel):
         if SLICE in names:
             raise ValueError(f"{SLICE} is reserved for budgets that delegations give: choose another name")
         return budgets
+
+    @model_validator(mode="after")
+    def _check_units(self) -> "CostAwareConfig":
+        for one in self.budgets:
+            if one.is_money and one.unit not in ("", self.currency):
+                raise ValueError(
+                    f"budgets: {one.name}: unit {one.unit} needs `amount`, the argument that says how much; the "
+                    f"currency is {self.currency}"
+                )
+            if one.unit in _OF_LLM and self.llm is None:
+                raise ValueError(
+                    f"budgets: {one.name}: unit {one.unit} needs the section `llm`; it may be {{}}"
+                )
+            if one.at_limit == "ask" and self.admission:
+                raise ValueError(
+                    f"budgets: {one.name}: at_limit: ask: with `admission` nobody can be asked any more: give deny "
+                    "or pause"
+                )
+        return self
 
     @model_validator(mode="after")
     def _says_something(self) -> "CostAwareConfig":

@@ -160,6 +160,18 @@ def estimate_of_request(
         costs = learned.costs.get(f"{LLM}{model}", ()) if learn else ()
         known = len(costs) >= ENOUGH
         return Estimate(quantile(costs, 0.5), quantile(costs, 0.9), 0.0) if known else Estimate(0, 0, 0.0)
+    sent, usual, most = tokens_of_request(config, learned, asked, learn)
+    dearest = max(price.input, price.cache_write or 0)
+    reserve = min(-(-(sent * dearest + most * price.output) // UNIT), MAX_AMOUNT)
+    cost = min(-(-(sent * price.input + usual * price.output) // UNIT), reserve)
+    return Estimate(cost, reserve, 0.0)
+
+
+def tokens_of_request(
+    config: LlmConfig, learned: CostHistory, asked: Mapping[str, Any], learn: bool
+) -> tuple[int, int, int]:
+    """Return the tokens of a request, of its usual answer, and of its longest answer."""
+    model = name_of_model(asked)
     most = count_tokens(asked, "max_output_tokens") or config.max_output_tokens
     sent, usual = count_tokens(asked, "input_tokens"), most
     answers = learned.answers.get(model, ()) if learn else ()
@@ -168,10 +180,7 @@ def estimate_of_request(
         usual, most = min(most, quantile(answers, 0.5)), min(most, quantile(answers, 0.9))
     if len(ratios) >= ENOUGH:
         sent = min(math.ceil(sent * quantile(ratios, 0.9) / 1000), MAX_TOKENS)
-    dearest = max(price.input, price.cache_write or 0)
-    reserve = min(-(-(sent * dearest + most * price.output) // UNIT), MAX_AMOUNT)
-    cost = min(-(-(sent * price.input + usual * price.output) // UNIT), reserve)
-    return Estimate(cost, reserve, 0.0)
+    return sent, usual, most
 
 
 def estimate_of_agent(

@@ -26,14 +26,13 @@ from typing import Any, ClassVar, Final
 
 from pydantic import BaseModel
 from toolgate_bus.errors import TooFewReplicas, TransportError
-from toolgate_bus.ledger.money.ledger import FallbackAccounts, Offer, Reservation
+from toolgate_bus.ledger.money.ledger import Account, FallbackAccounts, Offer, Reservation
 from toolgate_bus.ledger.money.limits import BudgetDescription, Limits, Overrides, describe, is_described
 from toolgate_bus.ledger.money.reprieve import Reprieve
 from toolgate_bus.ledger.money.settlement import SettlementWorker
-from toolgate_bus.protocol.events import Continue, Deny, Modify, Phase, ToolSelecting, Verdict
+from toolgate_bus.protocol.events import Continue, Deny, Hold, Modify, Phase, ToolSelecting, Verdict
 from toolgate_bus.protocol.llm import ANY, LLM_REQUEST, complete_arguments
 from toolgate_bus.protocol.money import format_amount, micro
-from toolgate_bus.protocol.names import MAX_RULE
 from toolgate_bus.protocol.packing import VERSION
 from toolgate_bus.state.shared_state import SharedState
 from toolgate_bus.transport.redis.tasks import keep, repeat
@@ -41,7 +40,7 @@ from toolgate_bus.transport.redis.tasks import keep, repeat
 from toolgate_schedulers.author.scheduler import SchedulerContext, asking, wire
 from toolgate_schedulers.shipped.alternatives import alternatives, group_of
 from toolgate_schedulers.shipped.cost_aware.accounts import Payer, accounts_of, payer_of
-from toolgate_schedulers.shipped.cost_aware.config import DAY, HOUR, SLICE, CostAwareConfig
+from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
 from toolgate_schedulers.shipped.cost_aware.delegations import Delegations
 from toolgate_schedulers.shipped.cost_aware.estimates import (
     Candidate,
@@ -52,12 +51,27 @@ from toolgate_schedulers.shipped.cost_aware.estimates import (
     estimate_of_request,
     rank_candidates,
 )
+from toolgate_schedulers.shipped.cost_aware.limits_reached import (
+    over_budget,
+    paused,
+    question_beyond,
+    rule_of,
+    times_of,
+)
 from toolgate_schedulers.shipped.cost_aware.llm_prices import (
     LlmConfig,
     cost_of_usage,
     name_of_model,
     other_models,
 )
+from toolgate_schedulers.shipped.cost_aware.measures import (
+    Measured,
+    UnreadableArgument,
+    costs_of,
+    measure,
+    unreserved,
+)
+from toolgate_schedulers.shipped.cost_aware.paused_calls import PAUSE_S, PausedCalls
 from toolgate_schedulers.shipped.durability import DURABILITY, count_replicas, tell_replicas
 
 LOST: Final = (
@@ -66,7 +80,6 @@ LOST: Final = (
 )
 LOST_RULE: Final = "ledger-lost"
 _SHOWN_TOOLS: Final = 5
-_TIMES: Final = {HOUR: "every hour", DAY: "every day"}
 
 
 def refusal(
@@ -75,24 +88,25 @@ def refusal(
     call: ToolSelecting,
     candidates: Sequence[Candidate],
     answer: Reservation,
+    amount: int | None = None,
 ) -> str:
-    """Return the reason of a denial: the money left, the price, affordable equivalents, and what to do."""
+    """Return the reason of a denial: the money left, the price, affordable equivalents, and what to do.
+
+    `amount` is what the call would take of a budget that does not count money.
+    """
     own, *others = sorted(candidates, key=lambda one: not one.own)
-    price, left = _money(config, own.estimate.most), _money(config, answer.left)
-    budget = answer.short.partition("/")[0]
-    of = "what this work may cost" if budget == SLICE else f"the budget {budget}"
-    parts = [f"Over budget: {own.name} would cost up to {price}, and {left} is left of {of}."]
-    found = next((one for one in config.budgets if one.name == budget), None)
-    window, calendar = (found.window_s, found.calendar) if found is not None else (0, None)
-    times = f"every {calendar.unit}" if calendar else _TIMES.get(window, f"every {window} seconds")
-    again = f": the budget is renewed {times}" if window else ""
+    parts = [over_budget(config, own.name, own.estimate.most if amount is None else amount, answer)]
+    times = times_of(config, answer.short)
+    again = f": the budget is renewed {times}" if times else ""
     if own.model is not None:  # the reader waits for the LLM's answer, and calls no tools
         return " ".join([*parts, f"Ask again later{again}." if again else ""]).rstrip()
+    if amount is not None:
+        return " ".join([*parts, f"Do not repeat this call{f' for now{again}' if times else ''}."])
     if others:
         told = ", ".join(f"{one.name} ({_money(config, one.estimate.most)})" for one in others)
         parts.append(f"Its equivalents cost too much as well: {told}.")
     parts.append(_affordable(config, learned, call, candidates, answer.left))
-    parts.append(f"Do not repeat this call{f' for now{again}' if window else ''}.")
+    parts.append(f"Do not repeat this call{f' for now{again}' if times else ''}.")
     return " ".join(parts)
 
 
@@ -144,6 +158,20 @@ def _terms(config: CostAwareConfig, one: Candidate) -> str:
 
 def _money(config: CostAwareConfig, amount: int) -> str:
     return format_amount(amount, config.currency)
+
+
+def _offers(measured: Measured, money: Sequence[Account], *, is_first: bool) -> list[Offer]:
+    """Return what each candidate takes of the accounts.
+
+    The money that an agent will spend must be left, but is not reserved: its own calls pay for it. A free call that is
+    limited by other budgets is not limited by those of money.
+    """
+    found = []
+    for one, amounts in zip(measured.candidates, measured.amounts, strict=True):
+        is_free = bool(measured.accounts) and is_first and one.estimate.most == 0 and one.model is None
+        shares = {**dict.fromkeys((each.key for each in money), 0), **amounts} if is_free else amounts
+        found.append(Offer(one.offer, one.estimate.reserve, one.estimate.most, shares))
+    return found
 
 
 NOTICE_S: Final = 10.0
@@ -224,20 +252,39 @@ class CostAware:
         self._news = False
         """True if the store lacks values that were learned."""
         self._tasks: list[asyncio.Task[None]] = []
+        self._paused: PausedCalls | None = None
+        self._is_shadow = False
 
     async def decide(self, call: ToolSelecting) -> Verdict:
         """Rule on one call; raise TransportError if the ledger does not answer."""
-        candidates = candidates_of(self.config, self.learned, call)
-        best = candidates[0]
-        accounts = accounts_of(self.config, Payer.of(call), self.overrides, self._clock())
         # In verify money may be reserved already, for the call that this one replaces.
         only_looks = self._only_looks(call.phase)
         is_first = only_looks or call.phase == "select" or (call.phase == "admit" and self._is_noticed)
+        verdict = await self._rule(call, is_first=is_first, only_looks=only_looks)
+        if self._paused is not None and isinstance(verdict, Hold):
+            self._paused.add(call, asking.get())
+        return verdict
+
+    async def _rule_again(self, call: ToolSelecting, reserves: bool) -> Verdict:
+        """Rule on a paused call."""
+        return await self._rule(call, is_first=call.phase == "select", only_looks=not reserves, goes_on=True)
+
+    async def _rule(
+        self, call: ToolSelecting, *, is_first: bool, only_looks: bool, goes_on: bool = False
+    ) -> Verdict:
+        """Rule on one call. A call that `goes_on` was paused, and stays so while it has no room."""
+        found, now = candidates_of(self.config, self.learned, call), self._clock()
+        try:
+            measured = measure(self.config, self.learned, call, found, self.overrides, now)
+        except UnreadableArgument as error:
+            return Deny(reason=str(error), rule_name=rule_of(error.budget))
+        candidates, best = measured.candidates, measured.candidates[0]
+        accounts = accounts_of(self.config, Payer.of(call), self.overrides, now)
         free = best.estimate.most == 0 and is_first and call.tool_name != LLM_REQUEST
-        if not accounts or free:
+        if not (accounts or measured.accounts) or (free and not any(measured.amounts[0].values())):
             return self._let(candidates, best)
-        # The money that an agent will spend must be left, but is not reserved: its own calls pay for it.
-        offers = [Offer(one.offer, one.estimate.reserve, room=one.estimate.most) for one in candidates]
+        offers = _offers(measured, accounts, is_first=is_first)
+        accounts = [*accounts, *measured.accounts]
         ask = self._shared.ledger.preview if only_looks else self._shared.ledger.reserve
         phase = _STEPS[call.phase] + call.again
         try:
@@ -250,12 +297,20 @@ class CostAware:
             return Deny(reason=not_replicated(error), rule_name=DURABILITY)
         if answer.status == "lost":
             return Deny(reason=LOST, rule_name=LOST_RULE)
-        if answer.status == "denied":
-            said = refusal(self.config, self.learned, call, candidates, answer)
-            return Deny(reason=said, rule_name=answer.short.partition("/")[0][:MAX_RULE])
+        own = next((n for n, one in enumerate(candidates) if one.own), 0)
+        amount = measured.amounts[own].get(answer.short)
+        most = candidates[own].estimate.most if amount is None else amount
+        if answer.status == "denied" or (answer.status == "paused" and self._is_shadow):
+            said = refusal(self.config, self.learned, call, candidates, answer, amount)
+            return Deny(reason=said, rule_name=rule_of(answer.short))
+        if answer.status == "paused" and (goes_on or not only_looks):
+            words = paused(self.config, candidates[own].name, most, answer)
+            return Hold(seconds=PAUSE_S, reason=words)
         chosen = next((one for one in candidates if one.offer == answer.name), None)
         if answer.status == "closed" or chosen is None:
             return Deny(reason="This decision is over: the call must be decided anew.")
+        if answer.is_beyond:
+            return question_beyond(self.config, candidates[own].name, most, answer)
         return self._let(candidates, chosen)
 
     def _only_looks(self, phase: Phase) -> bool:
@@ -285,6 +340,7 @@ class CostAware:
         """Read the limits and learned values, and begin to keep the ledger."""
         self.use(context.shared)
         self._noticed_at = time.monotonic() + NOTICE_S
+        self._is_shadow = context.shadow
         self._reserves_last = self.config.admission and not context.shadow  # shadows are not asked in `admit`
         if self.config.durability is not None:
             await tell_replicas(context.name, context.shared.ledger)
@@ -301,15 +357,24 @@ class CostAware:
             also=self.hear,
             otherwise=self.otherwise,
             cost_of=self.cost_of if self.config.llm is not None else None,
+            costs_of=self.costs_of,
         )
-        works = (keep(keeper.run), keep(repeat, self.look, LOOK_S))
+        works = [keep(keeper.run), keep(repeat, self.look, LOOK_S)]
+        if any(one.at_limit == "pause" for one in self.config.budgets) and not context.shadow:
+            self._paused = PausedCalls(context, self._rule_again)
+            works.append(keep(repeat, self._paused.look, LOOK_S))
         self._tasks = [asyncio.create_task(work) for work in works]
 
     async def _describe(self) -> None:
         """Describe the budgets in the store."""
         told = [
             BudgetDescription(
-                one.name, one.level, one.limit, one.window_s, self.config.currency, one.calendar
+                one.name,
+                one.level,
+                one.limit,
+                one.window_s,
+                self.config.currency if one.is_money else one.unit,
+                one.calendar,
             )
             for one in self.config.budgets
         ]
@@ -370,11 +435,11 @@ class CostAware:
         if self.learned.hear(fact) or worked is not None:
             self._news = True
         if fact.get("event") == "usage" and self._is_charged_apart(fact):
-            amount = self.cost_of(fact)
+            charged = self._fallback(fact, self.cost_of(fact) or 0)
             orchestrator, number = fact.get("orchestrator"), fact.get("seq")
-            accounts = accounts_of(self.config, payer_of(fact), self.overrides, self._clock())
-            if amount and accounts and isinstance(orchestrator, str) and type(number) is int:
-                await self._shared.ledger.charge(f"usage-{orchestrator}-{number}", amount, accounts)
+            is_paid = charged.accounts and (charged.amount or any(charged.amounts.values()))
+            if is_paid and isinstance(orchestrator, str) and type(number) is int:
+                await self._shared.ledger.charge(f"usage-{orchestrator}-{number}", *charged)
 
     def _is_charged_apart(self, fact: Mapping[str, Any]) -> bool:
         """Return whether the request's cost is charged by itself, as no reservation pays for it.
@@ -390,13 +455,23 @@ class CostAware:
         a tool's call, the caller's accounts for an LLM request.
         """
         if fact.get("event") == "usage":  # the fact names the caller, and slices need no budget
-            accounts = accounts_of(self.config, payer_of(fact), self.overrides, self._clock())
-            charged = FallbackAccounts(cost_of_usage(self.config.llm, fact) or 0, tuple(accounts))
-            return charged if accounts or self.config.budgets else None
+            charged = self._fallback(fact, cost_of_usage(self.config.llm, fact) or 0)
+            return charged if charged.accounts or self.config.budgets else None
         if not self.config.budgets:
             return None
-        accounts = accounts_of(self.config, Payer(), self.overrides, self._clock(), only="fleet")
-        return FallbackAccounts(self._price_of(str(fact.get("tool"))), tuple(accounts))
+        return self._fallback(fact, self._price_of(str(fact.get("tool"))))
+
+    def _fallback(self, fact: Mapping[str, Any], amount: int) -> FallbackAccounts:
+        """Return the accounts that pay for a call without a reservation, and what it takes of each."""
+        is_request, now = fact.get("event") == "usage", self._clock()
+        payer, only = (payer_of(fact), None) if is_request else (Payer(), "fleet")
+        accounts = accounts_of(self.config, payer, self.overrides, now, only=only)
+        others = unreserved(self.config, fact, payer, self.overrides, now)
+        return FallbackAccounts(amount, (*accounts, *others.accounts), others.amounts)
+
+    def costs_of(self, fact: Mapping[str, Any]) -> Mapping[str, int]:
+        """Return what a call took of budgets that do not count money, by budget."""
+        return costs_of(self.config, fact)
 
     def cost_of(self, fact: Mapping[str, Any]) -> int | None:
         """Return the cost of a request to an LLM from its fact; None if it is not known."""

@@ -6,9 +6,10 @@
 --
 -- Keys of one namespace, all in one slot (`p` is their prefix):
 --     p:r:<decision>         hash: state, phase, status, name, amount, short, left, owner, since, exec,
---                            n, k1…kn (account keys); a tombstone has no phase
+--                            n, k1…kn (account keys), own (map of account keys to amounts that differ from
+--                            `amount`, packed); a tombstone has no phase
 --     p:u:<event>            an event that was charged
---     p:a:<key>:<window>     hash: limit, spent, reserved, overruns, orphans
+--     p:a:<key>:<window>     hash: limit, spent, reserved, overruns, orphans; unit, unless it counts money
 --     p:open                 sorted set of decisions that hold money, by server time (ms)
 --     p:accounts             set of account keys with their windows
 --     p:journal              stream: each change of money spent, written with it; the newest 100,000
@@ -43,15 +44,30 @@ local function places(r)
   return found
 end
 
--- Changes to write to accounts: `add` reads and computes, `commit` writes.
+local function unpacked(packed)
+  local fine, found = pcall(cmsgpack.unpack, packed)
+  return fine and type(found) == 'table' and found or {}
+end
+local function bare(key) return string.match(key, '^(.*):%d+$') or key end
+local function budget_of(key) return string.match(key, '^[^/]*') end
+-- Return the amount that a decision holds in each of its accounts.
+local function held_by(r)
+  local own, found = r.own and unpacked(r.own) or {}, {}
+  for _, key in ipairs(places(r)) do found[key] = number(own[key] or r.amount) end
+  return found
+end
+
+-- Changes to write to accounts: `add` reads and computes, `commit` writes. An amount is a number, or a table of numbers
+-- by account.
 local have, changes, moved = {}, {}, {}
 local function account(key)
   if have[key] == nil then have[key] = fields(p .. ':a:' .. key) end
   return have[key]
 end
-local function add(where, name, amount)
+local function add(where, name, amounts, sign)
   for _, key in ipairs(where) do
-    local one = account(key)
+    local one, amount = account(key), amounts
+    if type(amounts) == 'table' then amount = amounts[key] * (sign or 1) end
     if amount ~= 0 then
       local was = number(one[name])
       one[name] = math.min(math.max(was + amount, 0), most)
@@ -76,34 +92,49 @@ end
 local function write_entry(entry)
   redis.pcall('XADD', p .. ':journal', 'MAXLEN', '~', 100000, '*', 'entry', cmsgpack.pack(entry))
 end
--- Write one entry for the accounts that changed by the same amount, mostly all of them. If an account changed by another
--- amount, as it was set to zero, the difference is a `part`: the change is reported once.
+-- Write one entry for the accounts that changed by the same amount of a unit, mostly all of them. If an account changed
+-- by another amount, as it was set to zero, the difference is a `part`: the change is reported once. The first entry of
+-- each further unit is a `part`, too, and says with `of` what kind of change it is.
 local function journal(kind, reserved, where, name, by)
-  local places, amounts = {}, {}
+  local found, groups = {}, {}
   for _, key in ipairs(where) do
-    local amount = moved[key] or 0
+    local amount, unit = moved[key] or 0, account(key).unit or ''
     moved[key] = nil
     if amount ~= 0 then
-      if not places[amount] then places[amount], amounts[#amounts + 1] = {}, amount end
+      local group = unit .. ' ' .. whole(amount)
+      if not found[group] then
+        local was = type(reserved) == 'table' and reserved[key] or reserved
+        found[group] = {unit = unit, amount = amount, places = {}, reserved = was}
+        groups[#groups + 1] = found[group]
+      end
       local account, window = string.match(key, '^(.*):(%d+)$')
-      table.insert(places[amount], {account, tonumber(window)})
+      table.insert(found[group].places, {account, tonumber(window)})
     end
   end
-  table.sort(amounts, function(a, b) return math.abs(a) > math.abs(b) end)
-  for i, amount in ipairs(amounts) do
+  table.sort(groups, function(a, b)
+    if a.unit ~= b.unit then return a.unit < b.unit end -- money first
+    return math.abs(a.amount) > math.abs(b.amount)
+  end)
+  for i, group in ipairs(groups) do
     local entry = {
-      event = 'ledger', kind = i == 1 and kind or 'part', id = id, amount = amount, reserved = reserved,
-      accounts = places[amount], at = now / 1000,
+      event = 'ledger', kind = i == 1 and kind or 'part', id = id, amount = group.amount, reserved = group.reserved,
+      accounts = group.places, at = now / 1000,
     }
+    if group.unit ~= '' then entry.unit = group.unit end
+    if i > 1 and group.unit ~= groups[i - 1].unit then entry.of = kind end
     if name and name ~= '' then entry.tool = string.match(name, '^%S+') end
     if by and by ~= '' then entry.by = by end
     write_entry(entry)
   end
 end
 
--- [n, then for each account: key, limit (-1: none), window_s, keep_ms], from ARGV[at] on
+-- [n, then for each account: key, limit (-1: none), window_s, keep_ms; then further details, packed: units by account,
+-- what happens at their limits, amounts by account (of each offer), costs by budget], from ARGV[at] on. Return the
+-- accounts, amounts and costs, and the place behind them.
 local function accounts(at)
   local found, n = {}, number(ARGV[at])
+  local more = ARGV[at + 1 + 4 * n]
+  more = more ~= '' and unpacked(more) or {}
   for i = 0, n - 1 do
     local j = at + 1 + i * 4
     local window = number(ARGV[j + 2])
@@ -112,8 +143,15 @@ local function accounts(at)
     if window < 0 then index = -window end -- of the calendar, which the server has not
     found[i + 1] = {
       key = ARGV[j] .. ':' .. whole(index), limit = ARGV[j + 1], keep = number(ARGV[j + 3]),
+      unit = more[1] and more[1][i + 1] or '', at_limit = more[2] and more[2][i + 1] or '',
     }
   end
+  return found, more[3] or {}, more[4] or {}, at + 2 + 4 * n
+end
+-- Return the amount for each of these accounts: `amount`, unless `own` has another one.
+local function split(list, amount, own)
+  local found = {}
+  for _, one in ipairs(list) do found[one.key] = number(own[bare(one.key)] or amount) end
   return found
 end
 local function list_them(list)
@@ -123,6 +161,10 @@ local function touch(list)
   for _, one in ipairs(list) do
     local key = p .. ':a:' .. one.key
     redis.call('HSET', key, 'limit', one.limit)
+    if one.unit ~= '' and account(one.key).unit ~= one.unit then
+      account(one.key).unit = one.unit
+      redis.call('HSET', key, 'unit', one.unit)
+    end
     if one.keep > 0 then redis.call('PEXPIRE', key, one.keep) else redis.call('PERSIST', key) end
   end
 end

@@ -97,10 +97,10 @@ if op == 'ended' then
     if r.state and ending ~= 'charged' then
       state = ending
       if r.state == 'settled' or r.state == ending or r.state == 'released' and ending == 'orphaned' then state = nil end
-      local where, amount = places(r), number(r.amount)
-      if state and r.state == 'reserved' then add(where, 'reserved', -amount) end
+      local where, amounts = places(r), held_by(r)
+      if state and r.state == 'reserved' then add(where, 'reserved', amounts, -1) end
       if state and r.state == 'orphaned' then
-        add(where, 'spent', -amount)
+        add(where, 'spent', amounts, -1)
         add(where, 'orphans', -1)
       end
       if state == 'orphaned' then add(where, 'orphans', 1) end

@@ -4,7 +4,7 @@
 local by = ARGV[5]
 local r = known(by)
 local where = places(r)
-local amount = number(r.amount)
+local amount, amounts = number(r.amount), held_by(r)
 -- The reservation, for the memory of this change: if a failover forgets both, the reservation is made again first,
 -- whoever made it.
 local function reserved()
@@ -12,7 +12,8 @@ local function reserved()
   local found = {r.phase, r.name or '', r.amount or '0', r.owner or ''}
   for i, key in ipairs(where) do
     local kept = redis.pcall('PTTL', p .. ':a:' .. key) -- an older user may not
-    found[4 + i] = {key, account(key).limit or '-1', type(kept) == 'number' and kept or 0}
+    local one = account(key)
+    found[4 + i] = {key, one.limit or '-1', type(kept) == 'number' and kept or 0, one.unit or '', whole(amounts[key])}
   end
   return cmsgpack.pack(found)
 end
@@ -50,15 +51,15 @@ if op == 'release' then
   if r.state == nil or r.state == 'denied' then
     close('released', ARGV[3])
   elseif r.state == 'reserved' then
-    add(where, 'reserved', -amount)
+    add(where, 'reserved', amounts, -1)
     close('released', ARGV[4])
   elseif r.state == 'orphaned' then
-    add(where, 'spent', -amount)
+    add(where, 'spent', amounts, -1)
     add(where, 'orphans', -1)
     close('released', ARGV[4])
   end
   commit()
-  if r.state == 'orphaned' then journal('release', amount, where, r.name) end
+  if r.state == 'orphaned' then journal('release', amounts, where, r.name) end
   return {'done', '0', '0', r.state == 'released' and count() or counted, ''}
 end
 
@@ -67,16 +68,17 @@ if op == 'orphan' then
     counted = r.state and count() or ''
     return {0, counted, reserved()}
   end
-  add(where, 'reserved', -amount)
-  add(where, 'spent', amount)
+  add(where, 'reserved', amounts, -1)
+  add(where, 'spent', amounts)
   add(where, 'orphans', 1)
   close('orphaned', ARGV[4])
   commit()
-  journal('orphan', amount, where, r.name)
+  journal('orphan', amounts, where, r.name)
   return {1, counted, reserved()}
 end
 
--- settle: actual cost (-1: as reserved); without a reservation: amount (-1: not counted), and accounts that pay
+-- settle: actual cost (-1: as reserved); without a reservation: amount (-1: not counted), and accounts that pay. What the
+-- call took of other units is among the details of these accounts, by budget: else it counts as reserved.
 if r.state == 'settled' then
   counted = count()
   return {'duplicate', '0', '0', counted, reserved()}
@@ -86,12 +88,14 @@ if r.state == nil or #where == 0 then
   local keep = r.state == nil and ARGV[3] or ARGV[4]
   local otherwise = number(ARGV[7])
   if cost < 0 then cost = otherwise end
-  if otherwise < 0 or cost == 0 then
+  local list, own = accounts(8)
+  local paid, is_free = split(list, cost, own), cost == 0
+  for _, share in pairs(paid) do is_free = is_free and share == 0 end
+  if otherwise < 0 or is_free then
     close('settled', keep)
     return {'unreserved', '0', '0', '', ''}
   end
-  local list = accounts(8)
-  add(keys_of(list), 'spent', cost)
+  add(keys_of(list), 'spent', paid)
   list_them(list)
   close('settled', keep)
   touch(list)
@@ -99,24 +103,39 @@ if r.state == nil or #where == 0 then
   journal('charge', 0, keys_of(list))
   return stray(#list > 0 and 'charged' or 'unplaced')
 end
-if cost < 0 then cost = amount end
-local over, outcome, spent = 0, 'late', cost
-if r.state == 'reserved' or r.state == 'orphaned' then over = math.max(0, cost - amount) end
+local is_as_reserved = cost < 0
+if is_as_reserved then cost = amount end
+local _, _, costs = accounts(8)
+local own = r.own and unpacked(r.own) or {}
+local paid, over, outcome, dear = {}, 0, 'late', {}
+for _, key in ipairs(where) do
+  local unit = account(key).unit or ''
+  if unit == '' then
+    paid[key] = is_as_reserved and amounts[key] or cost
+  else -- an amount of 0 is another call's, which could have run instead
+    paid[key] = own[key] ~= 0 and number(costs[budget_of(key)] or amounts[key]) or 0
+  end
+  if (r.state == 'reserved' or r.state == 'orphaned') and paid[key] > amounts[key] then
+    dear[#dear + 1] = key
+    over = math.max(over, paid[key] - amounts[key])
+  end
+end
 if r.state == 'reserved' then
-  add(where, 'reserved', -amount)
-  add(where, 'spent', cost)
+  add(where, 'reserved', amounts, -1)
+  add(where, 'spent', paid)
   outcome = 'settled'
 elseif r.state == 'orphaned' then
-  spent = cost - amount
+  local spent = {}
+  for _, key in ipairs(where) do spent[key] = paid[key] - amounts[key] end
   add(where, 'spent', spent)
   add(where, 'orphans', -1)
   outcome = 'corrected'
 else
-  add(where, 'spent', cost)
+  add(where, 'spent', paid)
   amount = 0
 end
-if over > 0 then add(where, 'overruns', 1) end
+add(dear, 'overruns', 1)
 close('settled', ARGV[4])
 commit()
-journal('settle', amount, where, r.name)
+journal('settle', outcome == 'late' and 0 or amounts, where, r.name)
 return {outcome, whole(amount), whole(over), counted, reserved()}

@@ -3,9 +3,9 @@
 -- `charge`
 if op == 'charge' then
   rkey = p .. ':u:' .. id
-  local amount, list = number(ARGV[3]), accounts(5)
+  local list, own = accounts(5)
   if redis.call('EXISTS', rkey) == 1 then return {0, count()} end
-  add(keys_of(list), 'spent', amount)
+  add(keys_of(list), 'spent', split(list, ARGV[3], own))
   list_them(list)
   touch(list)
   commit()
@@ -25,7 +25,7 @@ if op ~= 'restore' and remembered ~= '*' then
     -- A writer that does not know of a person's decision would take new reservations for old ones.
     or remembered ~= '' and number(epoch[4]) > number(ARGV[#ARGV - 4]) and 'another'
     or number(epoch[3]) < number(ARGV[#ARGV - 1]) and 'behind'
-  if trouble then return {trouble, '', '0', '', '0', '', '', '0'} end
+  if trouble then return {trouble, '', '0', '', '0', '', '', '0', ''} end
   local fresh = op == 'reserve' and ARGV[#ARGV - 2] or ''
   if not epoch[1] and fresh ~= '' then redis.call('HSET', ekey, 'id', fresh, 'since', whole(now)) end
   if remembered == '' then told, decided = epoch[1] or fresh, epoch[4] or '0' end
@@ -33,44 +33,68 @@ end
 local r, phase = known(ARGV[4]), number(ARGV[3])
 local over = r.state and r.state ~= 'reserved' and r.state ~= 'denied'
 if r.state and (over or is_foreign(r, ARGV[4]) or phase < number(r.phase)) then
-  return {'closed', '', '0', '', '0', '', told, decided}
+  return {'closed', '', '0', '', '0', '', told, decided, ''}
 end
 if r.state and phase == number(r.phase) then
   if op == 'reserve' and r.status == 'reserved' then counted = count() end
-  return {r.status, r.name, r.answered, r.short, r.left, counted, told, decided}
+  return {r.status, r.name, r.answered, r.short, r.left, counted, told, decided, r.own or ''}
 end
-local list = accounts(6)
-local offers = 6 + 1 + 4 * #list
-local held, before = {}, number(r.amount)
-local before_at = {}
-if r.state == 'reserved' then
-  held = places(r)
-  for _, key in ipairs(held) do before_at[key] = before end
-end
+local list, owns, _, offers = accounts(6)
+local held, before = {}, {}
+if r.state == 'reserved' then held, before = places(r), held_by(r) end
 local where = keys_of(list)
 add(held, 'reserved', 0)
 add(where, 'reserved', 0)
-local status, name, amount, short, left = 'denied', '', 0, '', 0
-for i = offers, #ARGV - 5, 3 do
-  local want, needed, room, tight = number(ARGV[i + 1]), number(ARGV[i + 2]), nil, ''
+-- Return whether every account can hold an offer, but those whose limit is not to count; the account that is shortest
+-- of room, and the room that it has.
+local function fits(i, own, uncounted)
+  local tight, least, left = '', nil, 0
   for _, one in ipairs(list) do
-    local limit, has = number(one.limit), account(one.key)
-    if limit >= 0 then
-      local free = limit - number(has.spent) - number(has.reserved) + (before_at[one.key] or 0)
-      if room == nil or free < room then room, tight = free, one.key end
+    local limit, has, mine = number(one.limit), account(one.key), own[bare(one.key)]
+    if limit >= 0 and mine ~= 0 and not uncounted[one.at_limit] then
+      local free = limit - number(has.spent) - number(has.reserved) + (before[one.key] or 0)
+      local spare = free - number(mine or ARGV[i + 2])
+      if least == nil or spare < least then tight, least, left = one.key, spare, free end
     end
   end
-  if room == nil or needed <= room or op == 'restore' then
-    status, name, amount = 'reserved', ARGV[i], want
-    break
-  end
-  short, left = tight, math.max(0, room)
+  return least == nil or least >= 0, tight, math.max(0, left)
 end
-if status == 'reserved' then short, left = '', 0 end
-if op == 'preview' then return {status, name, whole(amount), short, whole(left), '', told, decided} end
+-- Within all limits; else beyond those of which a person is asked; else as soon as those at which calls pause have room.
+local status, name, amount, short, left, chosen = 'denied', '', 0, '', 0, {}
+local has, uncounted, passed = {}, {}, {}
+for _, one in ipairs(list) do has[one.at_limit] = true end
+for _, at_limit in ipairs({'', 'ask', 'pause'}) do
+  if status == 'denied' and (at_limit == '' or has[at_limit]) then
+    passed = {}
+    for kind in pairs(uncounted) do passed[kind] = true end
+    if at_limit ~= '' then uncounted[at_limit] = true end
+    for i = offers, #ARGV - 5, 3 do
+      local own = owns[(i - offers) / 3 + 1] or {}
+      local fine, tight, free = fits(i, own, uncounted)
+      if fine then
+        status, name, amount, chosen = at_limit == 'pause' and 'paused' or 'reserved', ARGV[i], number(ARGV[i + 1]), own
+        short, left = '', 0
+        if at_limit ~= '' then _, short, left = fits(i, own, passed) end
+        break
+      end
+      short, left = tight, free
+    end
+  end
+end
+if op == 'restore' and status ~= 'reserved' then
+  status, name, amount, short, left, chosen = 'reserved', ARGV[offers], number(ARGV[offers + 1]), '', 0, owns[1] or {}
+end
+local amounts, own, packed = split(list, amount, chosen), {}, ''
+for _, one in ipairs(list) do
+  if chosen[bare(one.key)] then own[one.key] = amounts[one.key] end
+end
+if next(own) then packed = cmsgpack.pack(own) end
+if op == 'preview' or status == 'paused' then
+  return {status, name, whole(amount), short, whole(left), '', told, decided, ''}
+end
 if status == 'reserved' then
-  add(held, 'reserved', -before)
-  add(where, 'reserved', amount)
+  add(held, 'reserved', before, -1)
+  add(where, 'reserved', amounts)
   redis.call('ZADD', open, 'NX', r.since or whole(now), id)
 end
 list_them(list)
@@ -87,8 +111,9 @@ if status == 'reserved' or #held == 0 then
 end
 if status == 'reserved' then
   redis.call('HSET', rkey, 'state', 'reserved', 'amount', whole(amount))
+  if packed ~= '' then redis.call('HSET', rkey, 'own', packed) elseif r.own then redis.call('HDEL', rkey, 'own') end
   redis.call('PERSIST', rkey)
 elseif r.state ~= 'reserved' then
   redis.call('PEXPIRE', rkey, ARGV[5])
 end
-return {status, name, whole(amount), short, whole(left), counted, told, decided}
+return {status, name, whole(amount), short, whole(left), counted, told, decided, packed}
