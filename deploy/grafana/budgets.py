@@ -51,7 +51,7 @@ def _summed(metric: str, by: str) -> str:
 def _spent_in() -> str:
     """Seconds until nothing is left of an account."""
     accounts = "max by (book, budget, level, whose)"
-    chosen = f'{CHOSEN}, level!~"session|own-session|tree"'
+    chosen = f'{CHOSEN}, level!~"session|own-session|tree|argument:.*"'
     left = " - ".join(
         f"{accounts} (toolgate_budget_{one}{{{chosen}}})" for one in ("limit", "spent", "reserved")
     )

@@ -1,4 +1,4 @@
-"""`toolgate budget`: show spent and reserved money by account, set limits by hand, set accounts to zero."""
+"""`toolgate budget`: show what is spent and reserved by account, set limits by hand, set accounts to zero."""
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -28,7 +28,7 @@ from toolgate_bus.ledger.money.epoch import WHY
 from toolgate_bus.ledger.money.limits import Limits
 from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.protocol.money import format_amount, micro
+from toolgate_bus.protocol.money import WHOLE_UNITS, format_amount, read_amount
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.telemetry.printable import visible
 from toolgate_bus.transport.redis.client.connection import RedisCommands
@@ -140,9 +140,10 @@ def list_(
 ) -> None:
     """Show every account: budget, whose, window, limit, spent, reserved, left.
 
-    With --json, amounts are whole millionths of the currency. Stderr has the number
-    of costs without a reservation (the server lost it, or the call ran unasked), and
-    of facts about another orchestrator's decisions.
+    With --json, `currency` names the unit. Amounts are whole millionths of it; calls,
+    requests and tokens are whole numbers. Stderr has the number of costs without a
+    reservation (the server lost it, or the call ran unasked), and of facts about
+    another orchestrator's decisions.
 
     \b
       toolgate budget list
@@ -195,7 +196,7 @@ def show(
             state = "runs" if one["executing"] else "is decided"
             console.print(
                 f"  {escape(one['decision'])}  {escape(one['tool'])} "
-                f"{format_amount(one['amount'], book.currency(key))}  "
+                f"{format_amount(_held_in(one, key), book.currency(key))}  "
                 f"{state} since {one['age_s']:.1f} s  orchestrator {escape(one['owner'])}",
                 soft_wrap=True,
             )
@@ -208,7 +209,9 @@ def set_(
     key: KeyArgument,
     limit: Annotated[
         str | None,
-        typer.Argument(metavar="LIMIT", help="Limit in the currency, such as 12.50; none only counts."),
+        typer.Argument(
+            metavar="LIMIT", help="Limit in the unit of the budget, such as 12.50; none only counts."
+        ),
     ] = None,
     configured: Annotated[
         bool, typer.Option("--configured", help="Use the limit of the configuration again.")
@@ -224,12 +227,15 @@ def set_(
       toolgate budget set daily 12.50
       toolgate budget set daily/agent/anna 2
       toolgate budget set daily none            only count
+      toolgate budget set searches 200          a budget of calls
       toolgate budget set daily --configured    use the configured limit again
     """
-    amount = _limit(limit, configured)
+    if configured == (limit is not None):
+        raise ConfigError("give a LIMIT (an amount, or none), or --configured")
 
     async def work(book: _OpenBook) -> None:
         book.check(key)
+        amount = _limit(limit, book.currency(key))
         if configured:
             await book.limits.drop(key)
         else:
@@ -299,14 +305,27 @@ async def _list_holders(book: _OpenBook, key: str) -> list[dict[str, Any]]:
             "owner": one.owner,
             "age_s": round(one.age_s, 3),
             "executing": one.executing,
-            "accounts": [
-                record.get(f"k{number}", "").rpartition(":")[0]
-                for number in range(1, min(_whole(record.get("n")), _MAX_ACCOUNTS) + 1)
-            ],
+            "accounts": [record.get(f"k{number}", "").rpartition(":")[0] for number in _numbers(record)],
+            "amounts": {
+                record.get(f"k{number}", "").rpartition(":")[0]: _whole(record[f"m{number}"])
+                for number in _numbers(record)
+                if f"m{number}" in record
+            },
         }
         for one, record in zip(held, records, strict=True)
     ]
     return [row for row in rows if any(key in (one, _name(one)) for one in row["accounts"])]
+
+
+def _numbers(record: Mapping[str, str]) -> range:
+    """Return the numbers of a record's accounts."""
+    return range(1, min(_whole(record.get("n")), _MAX_ACCOUNTS) + 1)
+
+
+def _held_in(held: Mapping[str, Any], key: str) -> int:
+    """Return the amount that a decision holds in an account, or in the first account of a budget."""
+    amounts: Mapping[str, int] = held["amounts"]
+    return next((amount for one, amount in amounts.items() if key in (one, _name(one))), int(held["amount"]))
 
 
 def _whole(text: str | None) -> int:
@@ -314,14 +333,13 @@ def _whole(text: str | None) -> int:
     return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 20 else 0
 
 
-def _limit(limit: str | None, configured: bool) -> int | None:
-    if configured == (limit is not None):
-        raise ConfigError("give a LIMIT (an amount, or none), or --configured")
+def _limit(limit: str | None, unit: str) -> int | None:
     if limit is None or limit == "none":
         return None
-    amount = micro(limit)
+    amount = read_amount(limit, unit)
     if amount is None:
-        raise ConfigError(f"LIMIT: must be an amount of money such as 12.50, or none, not {limit!r}")
+        what = f"a whole number of {unit}" if unit in WHOLE_UNITS else "an amount such as 12.50"
+        raise ConfigError(f"LIMIT: must be {what}, or none, not {limit!r}")
     return amount
 
 

@@ -105,11 +105,12 @@ def _check_keeper(book: Book) -> list[Finding]:
     """Return a finding if money is reserved, and no scheduler is alive to settle it."""
     if book.kept:
         return []
-    reserved = max((one.reserved for one in book.balances), default=0)
-    if reserved or book.held:
+    most = max(book.balances, key=lambda one: one.reserved, default=None)
+    if (most is not None and most.reserved) or book.held:
         many = f" by {how_many(len(book.held), 'decision')}" if book.held else ""
+        held = "nothing" if most is None else _money(book, most.reserved, book.budgets.get(_budget(most.key)))
         what = (
-            f"money is reserved{many} ({_money(book, reserved)} on one account of the book {book.name}), "
+            f"money is reserved{many} ({held} on one account of the book {book.name}), "
             "and no cost-aware scheduler is alive to settle it"
         )
         change = (
@@ -167,8 +168,9 @@ def _check_usage(book: Book, accounts: Sequence[BookAccount]) -> list[Finding]:
 
 def _warn_of_limit(book: Book, one: BookAccount) -> Finding:
     told = (
-        f"the budget {one.key}{_of(book)} has {_money(book, one.balance.spent, one)} spent and "
-        f"{_money(book, one.balance.reserved, one)} reserved of {_money(book, one.limit or 0, one)}"
+        f"the budget {one.key}{_of(book)} has {_money(book, one.balance.spent, one.budget)} spent and "
+        f"{_money(book, one.balance.reserved, one.budget)} reserved of "
+        f"{_money(book, one.limit or 0, one.budget)}"
     )
     name = one.key.partition("/")[0]
     more = f"toolgate budget set {one.key} AMOUNT{_option(book)} (or reset {name})"
@@ -248,9 +250,14 @@ def _check_long_holds(book: Book) -> list[Finding]:
     return [notice(SUBJECT, "budgets-held-long", what + _of(book), change)]
 
 
-def _money(book: Book, amount: int, one: BookAccount | None = None) -> str:
-    budget = one.budget if one is not None else next(iter(book.budgets.values()), None)
+def _money(book: Book, amount: int, budget: BudgetDescription | None) -> str:
+    budget = budget or next(iter(book.budgets.values()), None)
     return format_amount(amount, budget.currency if budget is not None else "")
+
+
+def _budget(key: str) -> str:
+    """Return the name of an account's budget."""
+    return key.partition("/")[0]
 
 
 def _of(book: Book) -> str:

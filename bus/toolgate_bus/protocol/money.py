@@ -1,7 +1,7 @@
 """Converts amounts between the notation of people and tools and whole numbers of the smallest part. Pure.
 
-The smallest part of money, of seconds and of a user's own unit is a millionth: a micro-unit. Calls, requests and
-tokens are whole numbers.
+The smallest part of money, of seconds and of a user's own unit is a millionth: a micro-unit. Calls, requests
+and tokens are whole numbers.
 """
 
 from decimal import ROUND_CEILING, Decimal

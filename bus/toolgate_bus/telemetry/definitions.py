@@ -300,15 +300,22 @@ INBOX_LAG: Final = _gauge(
 _ACCOUNT: Final = ("book", "budget", "level", "whose")
 BUDGET_LIMIT: Final = _gauge(
     "budget_limit",
-    "Limit of one account, in units of currency; `whose` is empty for sessions and trees, which are summed.",
+    "Limit of one account; `whose` is empty for sessions, trees and arguments, which are summed.",
     *_ACCOUNT,
 )
-BUDGET_RESERVED: Final = _gauge("budget_reserved", "Money reserved for calls that have not ended.", *_ACCOUNT)
-BUDGET_SPENT: Final = _gauge("budget_spent", "Money spent in the budget's current window.", *_ACCOUNT)
+BUDGET_RESERVED: Final = _gauge(
+    "budget_reserved", "Amount reserved for calls that have not ended.", *_ACCOUNT
+)
+BUDGET_SPENT: Final = _gauge("budget_spent", "Amount spent in the budget's current window.", *_ACCOUNT)
 BUDGET_USED: Final = _gauge(
     "budget_used_ratio",
     "(spent + reserved) / limit, for the account with the highest ratio.",
     *("book", "budget", "level"),
+)
+BUDGET_INFO: Final = _gauge(
+    "budget_info",
+    "Always 1; `unit` is what the budget counts: a currency, calls, seconds, tokens, requests, or another.",
+    *("book", "budget", "level", "unit"),
 )
 BUDGET_ENDS: Final = _gauge(
     "budget_window_end_timestamp_seconds",

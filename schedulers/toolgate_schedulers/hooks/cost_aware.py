@@ -186,7 +186,7 @@ class HookCostAware:
         self._counts = bool(scheduler.config.budgets)
         """True if the ledger must hear of calls: there are budgets, or an agent has a slice."""
         self.owed: list[tuple[str, int | None, bool, Mapping[str, int]]] = []
-        """Ends that the ledger does not know yet: decision, cost, whether the call ran, and what else it took."""
+        """Ends that the ledger does not know yet: decision, cost, whether the call ran, what else it took."""
 
     async def on_tool_selecting(self, _event: str, data: dict[str, Any]) -> Any:
         """Rule on one call."""

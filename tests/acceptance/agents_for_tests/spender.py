@@ -33,41 +33,38 @@ class Journal:
         os.fsync(self._file)
 
 
-async def run_tool(gate: Gate, journal: Journal, decision: str, tool: str) -> None:
+async def run_tool(gate: Gate, journal: Journal, decision: str, tool: str, size: int) -> None:
     """Run one tool, as an orchestrator does: facts around it; it may fail, and then tells no cost."""
     told = {"decision_id": decision, "tool": tool}
     gate.note("tool:selected", told)
     if random.random() < 0.05:
         gate.note("tool:unused", told)
         return
-    journal.write("begin", decision, tool)
+    journal.write("begin", decision, tool, size)
     await asyncio.sleep(random.expovariate(200))
     cost = random.randint(0, PRICES[tool])
     if random.random() < 0.05:
-        journal.write("end", decision, tool, None)
+        journal.write("end", decision, tool, size, None)
         gate.note("tool:error", {**told, "error": "OSError"})
     else:
-        journal.write("end", decision, tool, cost)
+        journal.write("end", decision, tool, size, cost)
         gate.note("tool:post", {**told, "success": True, "seconds": 0.005, "cost": cost})
 
 
 async def session(gate: Gate, journal: Journal, name: str, stop: asyncio.Event) -> None:
     """Call tools until told to stop; now and then give a question up before it is answered."""
     while not stop.is_set():
-        tool = random.choice(list(PRICES))
+        tool, size = random.choice(list(PRICES)), random.randint(1, 5)
+        arguments = {"query": "x", "deep": random.random() < 0.3, "mb": size}
         deciding = asyncio.ensure_future(
-            gate.decide(
-                Call(
-                    tool, {"query": "x", "deep": random.random() < 0.3}, list(PRICES), Caller(name, "spender")
-                )
-            )
+            gate.decide(Call(tool, arguments, list(PRICES), Caller(name, "spender")))
         )
         if random.random() < 0.03:
             asyncio.get_running_loop().call_later(random.expovariate(300), deciding.cancel)
         with suppress(asyncio.CancelledError):
             decision = await deciding
             if decision.allowed:
-                await run_tool(gate, journal, decision.id, decision.tool_name)
+                await run_tool(gate, journal, decision.id, decision.tool_name, size)
             else:
                 await asyncio.sleep(0.02)
 

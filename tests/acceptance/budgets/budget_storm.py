@@ -4,6 +4,9 @@ Real processes: `orchestrators` agents (agents_for_tests/spender.py) with many s
 of a cost-aware scheduler, a router that replaces calls, and a server that keeps what it has on disk. At
 random an agent or a replica is killed (-9), connections are reset, questions are delivered twice, and the
 server is killed and started again. All along the accounts are sampled.
+
+Besides money, budgets count calls, seconds, and megabytes that an argument says. Calls beyond the budget of
+calls wait: for its next window, for one that is given back, or until the limit is raised on the way.
 """
 
 import asyncio
@@ -25,21 +28,49 @@ from typing import Any
 
 import redis.asyncio as redis
 import yaml
+from toolgate_bus.ledger.money.limits import Limits
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.server.guard import ServerProcess
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.storage.store import RedisStore
 
 HERE = Path(__file__).parents[1]
 NAMESPACE = "storm"
 UNIT = 1_000_000
 PRICES = {"search": 400_000, "cheap_search": 90_000, "crawl": 150_000, "notes": 0}
-LIMITS = {"burst": 20 * UNIT, "each": 3 * UNIT}
+LIMITS = {"burst": 20 * UNIT, "each": 3 * UNIT, "often": 60, "time": UNIT // 4, "size": 300 * UNIT}
+COUNTED = {"often": ("search", "crawl"), "time": tuple(PRICES), "size": ("search", "cheap_search")}
+"""Tools that budgets of other units count."""
+RAISED = 80
+"""Limit of the budget of calls from the middle of the storm on."""
+RESERVED_US, TOOK_US = 10_000, 5000
+"""Duration that is reserved for a call, and that a tool tells (agents_for_tests/spender.py)."""
 CONFIG = {
-    "tools": {tool: {"cost": price / UNIT} for tool, price in PRICES.items()},
+    "tools": {
+        tool: {"cost": price / UNIT, "latency_s": RESERVED_US / UNIT} for tool, price in PRICES.items()
+    },
     "alternatives": [{"tools": ["search", "cheap_search"]}],
     "budgets": [
         {"name": "all", "level": "fleet", "limit": None},
         {"name": "burst", "level": "fleet", "limit": LIMITS["burst"] / UNIT, "window": 2},
         {"name": "each", "level": "session", "limit": LIMITS["each"] / UNIT},
+        {
+            "name": "often",
+            "unit": "calls",
+            "tools": list(COUNTED["often"]),
+            "limit": LIMITS["often"],
+            "window": 2,
+            "at_limit": "pause",
+        },
+        {"name": "time", "unit": "seconds", "level": "session", "limit": LIMITS["time"] / UNIT},
+        {
+            "name": "size",
+            "unit": "MB",
+            "amount": "$.mb",
+            "tools": list(COUNTED["size"]),
+            "limit": LIMITS["size"] / UNIT,
+            "window": 2,
+        },
     ],
     "learn": False,  # so that every estimate is known here
 }
@@ -65,6 +96,7 @@ class Storm:
     killed: Counter[str] = field(default_factory=Counter)
     overspent: list[str] = field(default_factory=list)
     samples: int = 0
+    limits: dict[str, int] = field(default_factory=lambda: dict(LIMITS))
     _over: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def rage(self, seconds: float) -> None:
@@ -156,7 +188,17 @@ class Storm:
                 self.killed["servers"] += 1
                 await asyncio.to_thread(self.server.kill)
                 self.server.start()
+            if passed >= seconds / 2 and not self.killed["raised"]:
+                self.killed["raised"] += 1
+                await self._raise()
             await next(faults)()
+
+    async def _raise(self) -> None:
+        """Raise the limit at which calls wait, as `toolgate budget set` does."""
+        self.limits["often"] = RAISED
+        commands = RedisCommands(self.server.url, "storm")
+        await Limits(RedisStore(commands, NAMESPACE), "budget").put("often", RAISED)
+        await commands.aclose()
 
     async def _kill_agent(self) -> None:
         alive = [child for child in self.agents if child.poll() is None]
@@ -213,7 +255,7 @@ class Storm:
             async with self._client() as client:
                 while not self._over.is_set():
                     for key, spent, reserved in await accounts_in(client):
-                        limit = LIMITS.get(key.partition("/")[0])
+                        limit = self.limits.get(key.partition("/")[0])
                         if limit is not None and spent + reserved > limit:
                             self.overspent.append(f"{key}: {spent} + {reserved} of {limit}")
                         if reserved < 0 or spent < 0:
@@ -222,27 +264,28 @@ class Storm:
                     await asyncio.sleep(0.002)
             await asyncio.sleep(0.01)
 
-    def ran(self) -> dict[str, tuple[str, int | None]]:
-        """Every decision whose tool began to run: tool, and cost; None where it told none or was killed."""
-        found: dict[str, tuple[str, int | None]] = {}
+    def ran(self) -> dict[str, tuple[str, int, int | None]]:
+        """Every decision whose tool began to run: tool, size, and cost; None where none was told."""
+        found: dict[str, tuple[str, int, int | None]] = {}
         for journal in self.directory.glob("*.journal"):
             for line in journal.read_bytes().split(b"\n")[:-1]:
-                what, decision, tool, *cost = json.loads(line)
-                found[decision] = (tool, cost[0] if what == "end" else None)
+                what, decision, tool, size, *cost = json.loads(line)
+                found[decision] = (tool, size, cost[0] if what == "end" else None)
         return found
 
     async def audit(self) -> dict[str, int]:
         """Check the books against the journals; raises AssertionError for the first that is wrong."""
         async with self._client() as client:
             records = await records_in(client)
-            accounts = {key: (spent, reserved) for key, spent, reserved in await accounts_in(client)}
+            accounts = await accounts_in(client)
         ran, dead = self.ran(), self._dead()
         spent: dict[str, int] = defaultdict(int)
         counts: Counter[str] = Counter()
-        for decision, (tool, _) in ran.items():
+        for decision, (tool, *_) in ran.items():
             state = records.get(decision, {}).get("state")
-            paid = state in ("settled", "orphaned") or PRICES[tool] == 0
-            assert paid, f"{tool} of {decision} ran and is not paid for: {records.get(decision)}"
+            assert state in ("settled", "orphaned"), (
+                f"{tool} of {decision} ran and is not paid for: {records.get(decision)}"
+            )
         for decision, record in records.items():
             places = [record[f"k{number}"] for number in range(1, int(record.get("n", 0)) + 1)]
             state, amount = record["state"], int(record.get("amount", 0))
@@ -250,21 +293,33 @@ class Storm:
             if state == "orphaned":
                 assert record["owner"] in dead, f"{decision} is an orphan, and its owner lived"
                 assert amount in PRICES.values()
-                cost = amount
+                cost, told = amount, None
             elif state == "settled" and places:
                 assert decision in ran, f"{decision} is paid for and never ran"
-                tool, told = ran[decision]
+                tool, size, told = ran[decision]
                 assert amount == PRICES[tool], f"{decision}: {amount} was held for {tool}"
                 cost = amount if told is None else told
+                for place, share in shares_of(record).items():
+                    name = place.partition("/")[0]
+                    if name in COUNTED:
+                        counts_it = tool in COUNTED[name]
+                        wanted = {"often": 1, "time": RESERVED_US, "size": size * UNIT}[name]
+                        assert share == wanted * counts_it, f"{decision}: {share} of {name} for {tool}"
             else:
                 continue
             counts[state] += 1
-            for place in places:
-                spent[place.rpartition(":")[0]] += cost
-        assert {key for key, (_, reserved) in accounts.items() if reserved} == set()
-        assert spent["all/fleet"] == accounts["all/fleet"][0]
-        totals = {key: total for key, (total, _) in accounts.items() if not key.startswith("burst/")}
-        assert totals == {key: spent[key] for key in totals}
+            for place, share in shares_of(record).items():
+                key = place.rpartition(":")[0]
+                counted = TOOK_US if key.startswith("time/") and told is not None else share
+                spent[key] += counted if key.partition("/")[0] in COUNTED else cost
+        assert {key for key, _, reserved in accounts if reserved} == set()
+        booked: dict[str, int] = defaultdict(int)
+        for key, total, _ in accounts:
+            booked[key] += total
+        assert booked == {key: spent[key] for key in booked}
+        assert {"all", "burst", "each", *COUNTED} <= {
+            key.partition("/")[0] for key, sum_ in spent.items() if sum_
+        }
         return {**counts, "ran": len(ran), "spent": spent["all/fleet"], **self.killed}
 
     def _dead(self) -> set[str]:
@@ -274,6 +329,13 @@ class Storm:
             for number, child in enumerate(self.agents)
             if child.returncode == -signal.SIGKILL
         }
+
+
+def shares_of(record: dict[str, str]) -> dict[str, int]:
+    """What a decision held in each account, with its window."""
+    numbers = range(1, int(record.get("n", 0)) + 1)
+    amount = record.get("amount", "0")
+    return {record[f"k{number}"]: int(record.get(f"m{number}", amount)) for number in numbers}
 
 
 def _lives(pid: int) -> bool:

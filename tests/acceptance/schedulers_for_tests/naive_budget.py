@@ -18,7 +18,9 @@ class CheckThenAdd:
     async def reserve(self, decision, phase, offers, accounts, owner):
         """Look first, then reserve without asking."""
         taken = {one.key: one.spent + one.reserved for one in await self._ledger.balances()}
-        room = min(one.limit - taken.get(one.key, 0) for one in accounts if one.limit is not None)
+        room = min(
+            one.limit - taken.get(one.key, 0) for one in accounts if one.limit is not None and not one.unit
+        )
         for offer in offers:
             if offer.amount <= room:
                 free = [one._replace(limit=None) for one in accounts]

@@ -140,12 +140,14 @@ def budget_gauges(books: Iterable[Book], now: float) -> list[Gauges]:
     spent: dict[tuple[str, ...], float] = {}
     used: dict[tuple[str, ...], float] = {}
     ends: dict[tuple[str, ...], float] = {}
+    units: dict[tuple[str, ...], float] = {}
     for book in books:
         by_budget: dict[str, list[tuple[str, _AccountSums]]] = defaultdict(list)
         for one in book.accounts(now):
             by_budget[one.name].append((one.owner, (one.limit, one.balance.reserved, one.balance.spent)))
         for name, budget in book.budgets.items():
             ends[book.name, name, budget.level] = budget.ends_at(now)
+            units[book.name, name, budget.level, budget.currency] = 1.0
             accounts = by_budget[name]
             if not accounts and budget.level == "fleet":  # nothing was spent yet, and there is a limit
                 accounts = [("", (limit_of(f"{name}/fleet", budget.limit, book.overrides), 0, 0))]
@@ -163,6 +165,7 @@ def budget_gauges(books: Iterable[Book], now: float) -> list[Gauges]:
         Gauges(definitions.BUDGET_SPENT, spent),
         Gauges(definitions.BUDGET_USED, used),
         Gauges(definitions.BUDGET_ENDS, ends),
+        Gauges(definitions.BUDGET_INFO, units),
     ]
 
 

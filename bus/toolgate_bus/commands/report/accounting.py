@@ -151,15 +151,17 @@ class ReportBuilder:
         at, id_ = float(entry["at"]), entry["id"]
         self.first_entry = at if self.first_entry is None else min(self.first_entry, at)
         self._add_up(entry)
-        self._pay(id_)
+        if not entry.get("unit"):
+            self._pay(id_)
         names = {key.partition("/")[0] for key, _ in entry["accounts"]}
         if self.budget is not None and self.budget not in names:
             return
         if not self.period.has_entry(entry, self.budget):
             return
-        if entry.get("kind") == "part":
+        kind = entry.get("of") or entry.get("kind")
+        if kind == "part":
             return
-        if entry.get("kind") == "reset":
+        if kind == "reset":
             for key, _ in entry["accounts"]:
                 if key in self.resets or len(self.resets) < MAX_ROWS:
                     self.resets[key] = self.resets.get(key, 0) - entry["amount"]
@@ -180,10 +182,15 @@ class ReportBuilder:
         whose = self._whose(entry, id_)
         row = whose.key(self.by)
         figures = self._row(row)
-        figures.spent += amount
+        if unit := entry.get("unit"):
+            figures.count(unit, amount)
+        else:
+            figures.spent += amount
         figures.orphans += entry.get("kind") == "orphan"
         reserved = entry.get("reserved")
         figures.overruns += entry.get("kind") == "settle" and is_amount(reserved) and 0 < reserved < amount
+        if unit:
+            return
         again = id_ in self._placed
         self._placed.keep(id_, True)
         self._learn(_kind(whose), amount, id_, row, again=again)

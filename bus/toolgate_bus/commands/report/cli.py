@@ -104,9 +104,11 @@ def report(
     Below the figures are calls that ran, and that a rule which only observes or a
     shadow would have denied, or asked a person about: how often, with an example.
 
-    In --csv and --json amounts are whole millionths of the currency. The report
-    says what it has read, and what it cannot know. Exit code 0: reported; 1: with
-    --strict, not all is known; 2: an option is wrong, or nothing can be read.
+    What budgets counted of another unit (calls, tokens, EUR) has a column of its own.
+    In --csv and --json amounts are whole millionths of their unit; calls, requests
+    and tokens are whole numbers. The report says what it has read, and what it
+    cannot know. Exit code 0: reported; 1: with --strict, not all is known; 2: an
+    option is wrong, or nothing can be read.
     """
     if csv and json_:
         raise ConfigError("--csv: cannot be combined with --json")

@@ -1,7 +1,7 @@
 """Lines of a report, and their sum. Values in, values out."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
 from toolgate_bus.errors import ConfigError
@@ -12,6 +12,7 @@ TEAM: Final = "team"
 """Label that names a team."""
 NOBODY: Final = "-"
 MAX_BY: Final = 8
+MAX_UNITS: Final = 64
 
 
 @dataclass(slots=True)
@@ -37,15 +38,25 @@ class ReportFigures:
     """Number of calls that reported no cost, and were charged at their estimates."""
     overruns: int = 0
     """Number of calls that cost more than was reserved."""
+    units: dict[str, int] = field(default_factory=dict)
+    """Amounts of other units than money that the ledger counted, in their smallest part."""
 
     def add(self, other: "ReportFigures") -> None:
         """Add the figures of another line."""
-        for one in fields(self):
+        for unit, amount in other.units.items():
+            self.count(unit, amount)
+        for one in fields(self)[:-1]:
             setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
     def as_json(self) -> dict[str, Any]:
-        """Return the figures for scripts; amounts in micro-units."""
-        return {**asdict(self), "held_s": round(self.held_s, 3)}
+        """Return the figures for scripts; amounts in micro-units. `units` is left out if it is empty."""
+        told = {**asdict(self), "held_s": round(self.held_s, 3)}
+        return told if self.units else {name: value for name, value in told.items() if name != "units"}
+
+    def count(self, unit: str, amount: int) -> None:
+        """Add an amount of a unit other than money."""
+        if unit in self.units or len(self.units) < MAX_UNITS:
+            self.units[unit] = self.units.get(unit, 0) + amount
 
 
 @dataclass(frozen=True, slots=True)

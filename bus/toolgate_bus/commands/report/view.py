@@ -51,10 +51,17 @@ def _json(accounting: ReportBuilder, rows: Rows, total: ReportFigures, told: Rep
 def _csv(accounting: ReportBuilder, rows: Rows, total: ReportFigures, told: ReportNotes) -> None:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["line", *accounting.by, *total.as_json()])
+    units = sorted(total.units)
+
+    def cells(figures: ReportFigures) -> list[Any]:
+        told = [value for name, value in figures.as_json().items() if name != "units"]
+        return [*told, *(figures.units.get(unit, 0) for unit in units)]
+
+    names = [name for name in total.as_json() if name != "units"]
+    writer.writerow(["line", *accounting.by, *names, *map(_cell, units)])
     for row, figures in rows if accounting.by else []:
-        writer.writerow(["row", *map(_cell, row), *figures.as_json().values()])
-    writer.writerow(["total", *("" for _ in accounting.by), *total.as_json().values()])
+        writer.writerow(["row", *map(_cell, row), *cells(figures)])
+    writer.writerow(["total", *("" for _ in accounting.by), *cells(total)])
     print_text(out.getvalue().rstrip("\n"))
     _tell_observed(accounting, err_console)
     _tell(accounting, told, err_console)
@@ -66,13 +73,16 @@ def _cell(text: str) -> str:
 
 
 def _table(accounting: ReportBuilder, rows: Rows, total: ReportFigures, told: ReportNotes) -> None:
-    figures = [name for name in total.as_json() if name in _ALWAYS or getattr(total, name)]
-    heads = [_HEADS.get(name, name) for name in figures]
+    names = [name for name in total.as_json() if name != "units"]
+    figures = [name for name in names if name in _ALWAYS or getattr(total, name)]
+    units = sorted(total.units)
+    # Tools' calls and requests that ran are counted anyway: a budget's own count says so.
+    heads = [*(_HEADS.get(name, name) for name in figures), *(f"{escape(unit)} in budgets" for unit in units)]
     by = [one.removeprefix(LABEL) for one in accounting.by]
     table = new_table([*(by or [""]), *heads], right=heads)
     for row, each in rows if by else []:
-        table.add_row(*map(escape, row), *_cells(each, figures))
-    table.add_row("total", *("" for _ in by[1:]), *_cells(total, figures), style="bold")
+        table.add_row(*map(escape, row), *_cells(each, figures, units))
+    table.add_row("total", *("" for _ in by[1:]), *_cells(total, figures, units), style="bold")
     console.print(f"Report of {escape(accounting.period.words())}", soft_wrap=True)
     console.print(table)
     if total.outside:
@@ -85,8 +95,9 @@ def _table(accounting: ReportBuilder, rows: Rows, total: ReportFigures, told: Re
     _tell(accounting, told, console)
 
 
-def _cells(figures: ReportFigures, names: list[str]) -> list[str]:
-    return [_figure(name, getattr(figures, name)) for name in names]
+def _cells(figures: ReportFigures, names: list[str], units: list[str]) -> list[str]:
+    counted = [escape(format_amount(figures.units.get(unit, 0), unit)) for unit in units]
+    return [*(_figure(name, getattr(figures, name)) for name in names), *counted]
 
 
 def _figure(name: str, value: Any) -> str:

@@ -31,7 +31,7 @@ MAX_ENTRY: Final = 16 * 1024
 MAX_ACCOUNTS: Final = 1024
 _LATEST: Final = 253_402_300_800
 """Latest time of an entry, in seconds since the epoch: the year 10000."""
-_TEXTS: Final = ("kind", "id", "tool", "agent", "session", "provider", "model", "scheduler")
+_TEXTS: Final = ("kind", "id", "tool", "agent", "session", "provider", "model", "scheduler", "unit", "of")
 _FACT: Final = ("orchestrator", "seq")
 """Fields that only facts have. An entry has none, so no orchestrator can write a fact that reads as one."""
 _ID: Final = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")

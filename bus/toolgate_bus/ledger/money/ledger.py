@@ -1,9 +1,9 @@
 """Budgets as accounts of money, or of another unit: the values of the ledger, and its port.
 
-Amounts are whole micro-units (1 000 000 is 1.00 of the currency), or the smallest part of another unit. A decision *reserves* money before a
-verdict allows the call. It is *settled* with the real cost, or *released* if nothing ran. A reservation that
-nobody settles becomes an *orphan*, paid at its estimate: money may have been spent. Every step names its
-decision. Steps may be repeated, overtaken or lost, and nothing counts twice:
+Amounts are whole micro-units (1 000 000 is 1.00 of the currency), or the smallest part of another unit. A
+decision *reserves* them before a verdict allows the call. It is *settled* with the real cost, or *released*
+if nothing ran. A reservation that nobody settles becomes an *orphan*, paid at its estimate: money may have
+been spent. Every step names its decision. Steps may be repeated, overtaken or lost, and nothing counts twice:
 
     (nothing) ─reserve─▶ reserved ─┬─settle──▶ settled
         │                   │      ├─release─▶ released ─settle─▶ settled (late)
@@ -86,8 +86,8 @@ class Reservation(NamedTuple):
     """Answer to a request for money. A request that is repeated in the same phase gets the same answer."""
 
     status: Status
-    """`closed`: the decision is over, or a later phase was asked about. `lost`: the ledger was lost. `paused`:
-    nothing was reserved or remembered; ask again when the account `short` may have room."""
+    """`closed`: the decision is over, or a later phase was asked about. `lost`: the ledger was lost.
+    `paused`: nothing was reserved or remembered; ask again when the account `short` may have room."""
     name: str = ""
     """Name of the offer that was reserved: the first one that every account could hold."""
     amount: int = 0

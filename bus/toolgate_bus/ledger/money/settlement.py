@@ -72,8 +72,8 @@ def step_of(
     """Return the step that a fact asks for, if any. Facts come off a wire: they may contain anything.
 
     The step is by the orchestrator in whose stream the fact stood. `otherwise` returns the payment for a call
-    without a reservation, `cost_of` the cost of a request to an LLM, `costs_of` what a call took of budgets that do
-    not count money.
+    without a reservation, `cost_of` the cost of a request to an LLM, `costs_of` what a call took of budgets
+    that do not count money.
     """
     event, by = fact.get("event"), fact.get("orchestrator")
     decision = fact.get("id" if event == "decision" else "decision_id")
@@ -139,8 +139,8 @@ class SettlementWorker(FactsService):
         """Prepare the keeper. `also` is called with each fact, and awaited if it returns an awaitable.
 
         `otherwise` returns the payment for a call without a reservation. `cost_of` returns the cost of a
-        request to an LLM; without it, facts of requests settle nothing. `costs_of` returns what a call took of
-        budgets that do not count money, by budget.
+        request to an LLM; without it, facts of requests settle nothing. `costs_of` returns what a call took
+        of budgets that do not count money, by budget.
         """
         super().__init__(facts, _log)
         self._ledger, self._store, self._book, self._also, self._clock = ledger, store, book, also, clock

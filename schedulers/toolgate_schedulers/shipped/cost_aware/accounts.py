@@ -62,8 +62,7 @@ def payer_of(fact: Mapping[str, Any]) -> Payer:
 def accounts_of(
     config: CostAwareConfig, payer: Payer, overrides: Overrides, now: float, only: str | None = None
 ) -> list[Account]:
-    """Return the accounts of money of any call, in the order of the budgets, then its slices, with the limits that hold
-    now.
+    """Return the accounts of the money of all calls, in the order of the budgets; then those of slices.
 
     `now`, in seconds since the epoch, decides the calendar windows. `only` leaves out the budgets of all
     other levels.

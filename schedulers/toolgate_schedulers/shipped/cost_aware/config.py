@@ -1,7 +1,7 @@
 """The configuration of `cost-aware`: prices, budgets, equivalents, weights.
 
-Money is written in units of the currency (`0.40`) and counted in whole micro-units, rounded up. Limits of other
-units are counted in the smallest part of their unit (`protocol.money`).
+Money is written in units of the currency (`0.40`) and counted in whole micro-units, rounded up. Limits of
+other units are counted in the smallest part of their unit (`protocol.money`).
 """
 
 import re
@@ -95,8 +95,8 @@ class Budget(StrictModel):
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
     """Name of the budget, of letters, digits, `.`, `_` and `-`."""
     unit: Annotated[str, Field(max_length=16, pattern=r"^([A-Za-z][A-Za-z0-9_-]*)?$")] = ""
-    """What it counts: `calls` of tools, the `seconds` that they take, `requests` to LLMs, the `tokens` of these,
-    or a unit of your own with `amount`. Default: money in the currency."""
+    """What it counts: `calls` of tools, the `seconds` that they take, `requests` to LLMs, the `tokens` of
+    these, or a unit of your own with `amount`. Default: money in the currency."""
     amount: Annotated[str, Field(max_length=1024), AfterValidator(_argument)] | None = None
     """Argument that says how much of your own `unit` a call takes, such as `$.amount`."""
     tools: Annotated[tuple[Glob, ...], Field(min_length=1, max_length=1024)] | None = None
@@ -108,9 +108,9 @@ class Budget(StrictModel):
     limit: Limit = Field()
     """Most that may be spent in a window, in the unit. `null` only counts."""
     at_limit: AtLimit = "deny"
-    """Effect of the limit on a call beyond it. `deny`: it is denied. `ask`: a person is asked; if they agree, it
-    runs and is booked above the limit. `pause`: it waits until the limit is raised, the window turns, or
-    something is given back."""
+    """Effect of the limit on a call beyond it. `deny`: it is denied. `ask`: a person is asked; if they agree,
+    it runs and is booked above the limit. `pause`: it waits until the limit is raised, the window turns, or
+    another call gives something back."""
     window: Window = Field(default=0, validate_default=False)
     """Time after which the budget starts again: `hour`, `day`, `week` (on Monday), `month` or a number of
     seconds. Default: `total`, never."""
@@ -233,8 +233,8 @@ class CostAwareConfig(StrictModel):
         for one in self.budgets:
             if one.is_money and one.unit not in ("", self.currency):
                 raise ValueError(
-                    f"budgets: {one.name}: unit {one.unit} needs `amount`, the argument that says how much; the "
-                    f"currency is {self.currency}"
+                    f"budgets: {one.name}: unit {one.unit} needs `amount`, the argument that says how much; "
+                    f"the currency is {self.currency}"
                 )
             if one.unit in _OF_LLM and self.llm is None:
                 raise ValueError(
@@ -242,8 +242,8 @@ class CostAwareConfig(StrictModel):
                 )
             if one.at_limit == "ask" and self.admission:
                 raise ValueError(
-                    f"budgets: {one.name}: at_limit: ask: with `admission` nobody can be asked any more: give deny "
-                    "or pause"
+                    f"budgets: {one.name}: at_limit: ask: with `admission` nobody can be asked any more: "
+                    "give deny or pause"
                 )
         return self
 

@@ -1,4 +1,4 @@
-"""Words for a call that reaches the limit of a budget: what it would take, what is left, and what happens next."""
+"""Words for a call beyond the limit of a budget: what it would take, what is left, what happens next."""
 
 from toolgate_bus.ledger.money.ledger import Reservation
 from toolgate_bus.protocol.events import AskUser

@@ -20,7 +20,7 @@ from toolgate_bus.ledger.money.limits import ARGUMENT, Overrides
 from toolgate_bus.protocol import placeholders
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.protocol.llm import LLM_REQUEST, complete_arguments
-from toolgate_bus.protocol.money import CALLS, MAX_AMOUNT, REQUESTS, SECONDS, TOKENS, UNIT, micro
+from toolgate_bus.protocol.money import MAX_AMOUNT, REQUESTS, SECONDS, TOKENS, UNIT, micro
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.ruling.conditions.arguments import MISSING, UNSEEN, Each, readings
 
@@ -41,13 +41,13 @@ _DECIMAL: Final = re.compile(r"(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,6})?")
 _MAX_S: Final = 366 * 86_400
 
 
-class UnreadableArgument(Exception):
+class UnreadableArgumentError(Exception):
     """An argument that a budget counts, or whose value names an account, cannot be read."""
 
     def __init__(self, budget: Budget, path: str, why: str) -> None:
         super().__init__(
-            f"The budget {budget.name} counts the argument {path} of this call, and it {why}. Give it as a plain "
-            f"value, and call again."
+            f"The budget {budget.name} counts the argument {path} of this call, and it {why}. "
+            "Give it as a plain value, and call again."
         )
         self.budget = budget.name
 
@@ -70,7 +70,7 @@ def measure(
     overrides: Overrides,
     now: float,
 ) -> Measured:
-    """Measure a call. Raise UnreadableArgument if one of the call itself cannot be read."""
+    """Measure a call. Raise UnreadableArgumentError if one of the call itself cannot be read."""
     counted = [one for one in config.budgets if not one.is_for_all]
     if not counted:
         return Measured(list(candidates), [], [{} for _ in candidates])
@@ -80,7 +80,7 @@ def measure(
     for candidate in candidates:
         try:
             found = list(_shares(config, learned, call, candidate, counted, overrides, now))
-        except UnreadableArgument:
+        except UnreadableArgumentError:
             if candidate.own:
                 raise
             continue
@@ -203,11 +203,11 @@ def _read(budget: Budget, path: str, arguments: Mapping[str, Any]) -> Any:
     found = readings(path.removeprefix("$."), arguments)
     value = found[0]
     if len(found) > 1:
-        raise UnreadableArgument(budget, path, "can be read in two ways")
+        raise UnreadableArgumentError(budget, path, "can be read in two ways")
     if value is MISSING or value is None:
-        raise UnreadableArgument(budget, path, "is missing")
+        raise UnreadableArgumentError(budget, path, "is missing")
     if value is UNSEEN or placeholders.hides(value):
-        raise UnreadableArgument(budget, path, "is hidden or cut off (`redact` of the plan)")
+        raise UnreadableArgumentError(budget, path, "is hidden or cut off (`redact` of the plan)")
     return value
 
 
@@ -216,10 +216,10 @@ def _read_number(budget: Budget, arguments: Mapping[str, Any]) -> int:
     value = _read(budget, path, arguments)
     is_text = isinstance(value, str) and _DECIMAL.fullmatch(value) is not None
     if isinstance(value, bool) or not (is_text or isinstance(value, int | float)):
-        raise UnreadableArgument(budget, path, "is not a number")
+        raise UnreadableArgumentError(budget, path, "is not a number")
     amount = micro(value)
     if amount is None:
-        raise UnreadableArgument(budget, path, "is negative, not finite or too large")
+        raise UnreadableArgumentError(budget, path, "is negative, not finite or too large")
     return amount
 
 
@@ -227,5 +227,5 @@ def _read_owner(budget: Budget, arguments: Mapping[str, Any]) -> str:
     path = budget.level.removeprefix(ARGUMENT)
     value = _read(budget, path, arguments)
     if isinstance(value, bool) or type(value) is Each or not isinstance(value, str | int) or value == "":
-        raise UnreadableArgument(budget, path, "is not a text or whole number")
+        raise UnreadableArgumentError(budget, path, "is not a text or whole number")
     return str(value)

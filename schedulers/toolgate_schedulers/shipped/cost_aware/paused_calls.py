@@ -1,8 +1,8 @@
 """Calls that wait for room in a budget with `at_limit: pause`, and go on as soon as there is some.
 
-A paused call is a hold in the store, and nothing in the ledger: it takes no room away. Every replica tries the
-calls that it paused itself, and now and then all of the scheduler's, so that those of a replica that died go
-on, too. Two replicas may try the same call: the ledger reserves it once, and its hold is answered once.
+A paused call is a hold in the store, and nothing in the ledger: it takes no room away. Every replica tries
+the calls that it paused itself, and now and then all of the scheduler's, so that those of a replica that died
+go on, too. Two replicas may try the same call: the ledger reserves it once, and its hold is answered once.
 
 A call reserves only while its hold stands and its orchestrator lives. What is withdrawn in this moment is
 released by the facts, like any decision.
@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from toolgate_bus.errors import TransportError
-from toolgate_bus.protocol.events import Hold, ToolSelecting, Verdict
+from toolgate_bus.protocol.events import Deny, Hold, ToolSelecting, Verdict
 from toolgate_bus.telemetry.loggers import get_logger
 
 from toolgate_schedulers.author.scheduler import HeldQuestion, SchedulerContext, asking
@@ -22,6 +22,9 @@ PAUSE_S: Final = 86_400.0
 """Seconds for which a call is held; the orchestrator's `max_hold_s` may end it sooner."""
 FIND_S: Final = 5.0
 """Seconds between two searches for the holds of other replicas."""
+DEAD_S: Final = 60.0
+"""Seconds that an orchestrator must be missing before its holds are taken away."""
+GONE: Final = Deny(reason="The agent that asked about this call was gone while the call waited.")
 AT_ONCE: Final = 64
 """Maximum number of calls that one look tries."""
 MAX_COUNT: Final = 10_000
@@ -32,12 +35,14 @@ Rule = Callable[[ToolSelecting, bool], Awaitable[Verdict]]
 
 
 class PausedCalls:
-    """Paused calls of one scheduler, as one replica knows them; the one that was tried longest ago is first."""
+    """Paused calls of one scheduler, as one replica knows them; the one tried longest ago is first."""
 
     def __init__(self, context: SchedulerContext, rule: Rule) -> None:
         self._context, self._rule = context, rule
         self._waiting: dict[tuple[str, str, bool], HeldQuestion] = {}
         self._found_at = float("-inf")
+        self._missing: dict[str, float] = {}
+        """Orchestrators of held calls that are not alive, and the time since when."""
 
     def add(self, call: ToolSelecting, orchestrator: str) -> None:
         """Remember a call that is being held."""
@@ -60,6 +65,12 @@ class PausedCalls:
         self._found_at = time.monotonic()
         alive = await self._context.shared.facts.alive()
         held = await self._context.holds.open()
+        gone = {one.orchestrator for one in held} - alive
+        self._missing = {each: self._missing.get(each, self._found_at) for each in gone}
+        for one in held:
+            if self._found_at - self._missing.get(one.orchestrator, self._found_at) >= DEAD_S:
+                call = one.question
+                await self._context.holds.answer(call.id, GONE, call.phase, again=call.again)
         found = {
             (one.decision_id, one.question.phase, one.question.again): one
             for one in held[:MAX_COUNT]

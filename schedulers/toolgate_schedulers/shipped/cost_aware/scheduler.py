@@ -66,7 +66,7 @@ from toolgate_schedulers.shipped.cost_aware.llm_prices import (
 )
 from toolgate_schedulers.shipped.cost_aware.measures import (
     Measured,
-    UnreadableArgument,
+    UnreadableArgumentError,
     costs_of,
     measure,
     unreserved,
@@ -163,8 +163,8 @@ def _money(config: CostAwareConfig, amount: int) -> str:
 def _offers(measured: Measured, money: Sequence[Account], *, is_first: bool) -> list[Offer]:
     """Return what each candidate takes of the accounts.
 
-    The money that an agent will spend must be left, but is not reserved: its own calls pay for it. A free call that is
-    limited by other budgets is not limited by those of money.
+    The money that an agent will spend must be left, but is not reserved: its own calls pay for it. A free
+    call that is limited by other budgets is not limited by those of money.
     """
     found = []
     for one, amounts in zip(measured.candidates, measured.amounts, strict=True):
@@ -276,7 +276,7 @@ class CostAware:
         found, now = candidates_of(self.config, self.learned, call), self._clock()
         try:
             measured = measure(self.config, self.learned, call, found, self.overrides, now)
-        except UnreadableArgument as error:
+        except UnreadableArgumentError as error:
             return Deny(reason=str(error), rule_name=rule_of(error.budget))
         candidates, best = measured.candidates, measured.candidates[0]
         accounts = accounts_of(self.config, Payer.of(call), self.overrides, now)

@@ -6,8 +6,8 @@
 --
 -- Keys of one namespace, all in one slot (`p` is their prefix):
 --     p:r:<decision>         hash: state, phase, status, name, amount, short, left, owner, since, exec,
---                            n, k1…kn (account keys), own (map of account keys to amounts that differ from
---                            `amount`, packed); a tombstone has no phase
+--                            n, k1…kn (account keys), m1…mn (amounts of accounts that count something else than
+--                            `amount`); a tombstone has no phase
 --     p:u:<event>            an event that was charged
 --     p:a:<key>:<window>     hash: limit, spent, reserved, overruns, orphans; unit, unless it counts money
 --     p:open                 sorted set of decisions that hold money, by server time (ms)
@@ -50,10 +50,15 @@ local function unpacked(packed)
 end
 local function bare(key) return string.match(key, '^(.*):%d+$') or key end
 local function budget_of(key) return string.match(key, '^[^/]*') end
--- Return the amount that a decision holds in each of its accounts.
+-- Return the amounts of a decision in accounts that count something else; and the amount in each of its accounts.
+local function own_of(r)
+  local found = {}
+  for i, key in ipairs(places(r)) do found[key] = r['m' .. i] and number(r['m' .. i]) end
+  return found
+end
 local function held_by(r)
-  local own, found = r.own and unpacked(r.own) or {}, {}
-  for _, key in ipairs(places(r)) do found[key] = number(own[key] or r.amount) end
+  local own, found = own_of(r), {}
+  for _, key in ipairs(places(r)) do found[key] = own[key] or number(r.amount) end
   return found
 end
 

@@ -106,7 +106,7 @@ end
 local is_as_reserved = cost < 0
 if is_as_reserved then cost = amount end
 local _, _, costs = accounts(8)
-local own = r.own and unpacked(r.own) or {}
+local own = own_of(r)
 local paid, over, outcome, dear = {}, 0, 'late', {}
 for _, key in ipairs(where) do
   local unit = account(key).unit or ''

@@ -30,6 +30,7 @@ if op ~= 'restore' and remembered ~= '*' then
   if not epoch[1] and fresh ~= '' then redis.call('HSET', ekey, 'id', fresh, 'since', whole(now)) end
   if remembered == '' then told, decided = epoch[1] or fresh, epoch[4] or '0' end
 end
+local function packed(own) return next(own) and cmsgpack.pack(own) or '' end
 local r, phase = known(ARGV[4]), number(ARGV[3])
 local over = r.state and r.state ~= 'reserved' and r.state ~= 'denied'
 if r.state and (over or is_foreign(r, ARGV[4]) or phase < number(r.phase)) then
@@ -37,7 +38,7 @@ if r.state and (over or is_foreign(r, ARGV[4]) or phase < number(r.phase)) then
 end
 if r.state and phase == number(r.phase) then
   if op == 'reserve' and r.status == 'reserved' then counted = count() end
-  return {r.status, r.name, r.answered, r.short, r.left, counted, told, decided, r.own or ''}
+  return {r.status, r.name, r.answered, r.short, r.left, counted, told, decided, packed(own_of(r))}
 end
 local list, owns, _, offers = accounts(6)
 local held, before = {}, {}
@@ -84,11 +85,8 @@ end
 if op == 'restore' and status ~= 'reserved' then
   status, name, amount, short, left, chosen = 'reserved', ARGV[offers], number(ARGV[offers + 1]), '', 0, owns[1] or {}
 end
-local amounts, own, packed = split(list, amount, chosen), {}, ''
-for _, one in ipairs(list) do
-  if chosen[bare(one.key)] then own[one.key] = amounts[one.key] end
-end
-if next(own) then packed = cmsgpack.pack(own) end
+local amounts, own = split(list, amount, chosen), {}
+for key, share in pairs(amounts) do own[key] = chosen[bare(key)] and share end
 if op == 'preview' or status == 'paused' then
   return {status, name, whole(amount), short, whole(left), '', told, decided, ''}
 end
@@ -107,13 +105,19 @@ if r.state == nil then
 end
 if status == 'reserved' or #held == 0 then
   redis.call('HSET', rkey, 'n', #where)
-  for j, key in ipairs(where) do redis.call('HSET', rkey, 'k' .. j, key) end
+  for j, key in ipairs(where) do
+    redis.call('HSET', rkey, 'k' .. j, key)
+    if own[key] then
+      redis.call('HSET', rkey, 'm' .. j, whole(own[key]))
+    elseif r['m' .. j] then
+      redis.call('HDEL', rkey, 'm' .. j)
+    end
+  end
 end
 if status == 'reserved' then
   redis.call('HSET', rkey, 'state', 'reserved', 'amount', whole(amount))
-  if packed ~= '' then redis.call('HSET', rkey, 'own', packed) elseif r.own then redis.call('HDEL', rkey, 'own') end
   redis.call('PERSIST', rkey)
 elseif r.state ~= 'reserved' then
   redis.call('PEXPIRE', rkey, ARGV[5])
 end
-return {status, name, whole(amount), short, whole(left), counted, told, decided, packed}
+return {status, name, whole(amount), short, whole(left), counted, told, decided, packed(own)}
