@@ -27,7 +27,7 @@ FULL = ((0.8, "yellow"), (1, "red"))
 def budgets() -> dashboard.Dashboard:
     """All budgets, or those that the variable `budget` names."""
     board = empty_dashboard(
-        "toolgate-budgets", "Toolgate budgets", "Amounts are in the currency of each book's cost-aware."
+        "toolgate-budgets", "Toolgate budgets", "Amounts are in the unit of each budget."
     ).with_variable(
         dashboard.QueryVariable("budget")
         .label("Budget")
@@ -46,6 +46,14 @@ def budgets() -> dashboard.Dashboard:
 
 def _summed(metric: str, by: str) -> str:
     return f"sum by ({by}) (max without (instance, job) ({metric}{{{CHOSEN}}}))"
+
+
+def _fleet(metric: str) -> str:
+    """Sum of the fleet's budgets, for each unit that they count."""
+    of_fleet = f'{{{CHOSEN}, level="fleet"}}'
+    amounts = f"max without (instance, job) ({metric}{of_fleet})"
+    units = f"max without (instance, job) (toolgate_budget_info{of_fleet})"
+    return f"sum by (unit) ({amounts} * on (namespace, book, budget, level) group_left (unit) {units})"
 
 
 def _spent_in() -> str:
@@ -74,20 +82,14 @@ def _glance() -> Panels:
         number(
             "Spent",
             "In the present windows, of budgets of the fleet; others hold the same money once more.",
-            Query(
-                f'sum(max without (instance, job) (toolgate_budget_spent{{{CHOSEN}, level="fleet"}}))',
-                "spent",
-            ),
+            Query(_fleet("toolgate_budget_spent"), "{{unit}}"),
             "none",
             span=6,
         ),
         number(
             "Reserved",
             "For calls that have not ended, of budgets of the fleet.",
-            Query(
-                f'sum(max without (instance, job) (toolgate_budget_reserved{{{CHOSEN}, level="fleet"}}))',
-                "reserved",
-            ),
+            Query(_fleet("toolgate_budget_reserved"), "{{unit}}"),
             "none",
             span=6,
         ),

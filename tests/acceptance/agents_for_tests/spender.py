@@ -17,8 +17,11 @@ from contextlib import suppress
 from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.decision.gate import Gate
 
-PRICES = {"search": 400_000, "cheap_search": 90_000, "crawl": 150_000, "notes": 0}
+PRICES = {"search": 400_000, "cheap_search": 90_000, "crawl": 150_000, "notes": 0, "paced": 10_000}
 """At most, in micro-units."""
+OFTEN = ("search", "cheap_search", "crawl", "notes")
+PACED = 10
+"""One in so many sessions also calls the tool whose calls wait at a limit."""
 
 
 class Journal:
@@ -51,10 +54,10 @@ async def run_tool(gate: Gate, journal: Journal, decision: str, tool: str, size:
         gate.note("tool:post", {**told, "success": True, "seconds": 0.005, "cost": cost})
 
 
-async def session(gate: Gate, journal: Journal, name: str, stop: asyncio.Event) -> None:
+async def session(gate: Gate, journal: Journal, name: str, stop: asyncio.Event, tools: list[str]) -> None:
     """Call tools until told to stop; now and then give a question up before it is answered."""
     while not stop.is_set():
-        tool, size = random.choice(list(PRICES)), random.randint(1, 5)
+        tool, size = random.choice(tools), random.randint(1, 5)
         arguments = {"query": "x", "deep": random.random() < 0.3, "mb": size}
         deciding = asyncio.ensure_future(
             gate.decide(Call(tool, arguments, list(PRICES), Caller(name, "spender")))
@@ -63,6 +66,8 @@ async def session(gate: Gate, journal: Journal, name: str, stop: asyncio.Event) 
             asyncio.get_running_loop().call_later(random.expovariate(300), deciding.cancel)
         with suppress(asyncio.CancelledError):
             decision = await deciding
+            if any(heard.verdict.action == "hold" for heard in decision.verdicts):
+                journal.write("waited", decision.id, decision.outcome)
             if decision.allowed:
                 await run_tool(gate, journal, decision.id, decision.tool_name, size)
             else:
@@ -78,7 +83,10 @@ async def main(url: str, namespace: str, path: str, sessions: str) -> None:
         print(gate._client.bus.orchestrator, flush=True)
         pid = os.getpid()
         await asyncio.gather(
-            *(session(gate, journal, f"s-{pid}-{number}", stop) for number in range(int(sessions)))
+            *(
+                session(gate, journal, f"s-{pid}-{number}", stop, list(OFTEN if number % PACED else PRICES))
+                for number in range(int(sessions))
+            )
         )
 
 

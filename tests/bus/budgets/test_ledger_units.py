@@ -95,6 +95,12 @@ async def test_beyond_a_limit_of_which_a_person_is_asked_it_is_booked_above(ledg
     assert await reserve(ledger, "c", (MONEY, asked), offer(61)) == "denied"
 
 
+async def test_only_the_offer_that_a_person_is_asked_about_exceeds_a_limit(ledger):
+    asked = Account("often/fleet", 0, unit="calls", at_limit="ask")
+    offers = [offer(name="other")._replace(may_exceed=False), offer()]
+    assert (await ledger.reserve("a", 0, offers, (MONEY, asked), "o")).name == "tool"
+
+
 async def test_a_paused_call_leaves_no_trace_and_reserves_once_there_is_room(ledger):
     paused = Account("often/fleet", 1, unit="calls", at_limit="pause")
     await reserve(ledger, "a", (MONEY, paused), offer())

@@ -138,9 +138,10 @@ async def test_an_argument_says_how_much_for_each_of_those_that_another_names():
         ({"amount": "1,000"}, "is not a number"),
         ({"amount": [1]}, "is not a number"),
         ({"amount": -1}, "is negative"),
-        ({"amount": float("nan")}, "is negative, not finite"),
-        ({"amount": float("inf")}, "is negative, not finite"),
-        ({"amount": 10**40}, "is negative, not finite or too large"),
+        ({"amount": float("-inf")}, "is negative"),
+        ({"amount": float("nan")}, "is not a number"),
+        ({"amount": float("inf")}, "is too large"),
+        ({"amount": 10**40}, "is too large"),
         ({"amount": HIDDEN}, "is hidden or cut off"),
         ({"⟦arguments⟧": HIDDEN}, "is hidden or cut off"),
     ],
@@ -175,6 +176,20 @@ async def test_beyond_a_limit_a_person_is_asked_but_not_beyond_one_that_denies()
     assert asked.prompt.endswith("Run it anyway, and book it above the limit of often/fleet?")
     await world.settle(2, tool="search")
     assert await world.spent() == {"often/fleet": 1, "hard/fleet": 1}
+
+
+async def test_a_person_is_asked_about_the_call_itself_whichever_of_its_equivalents_is_preferred():
+    world = World(
+        {"name": "often", "unit": "calls", "limit": 0, "at_limit": "ask"},
+        {"name": "all", "limit": 5},
+        tools={"dear": {"cost": 2}, "cheap": {"cost": 1}},
+        alternatives=[{"tools": ["dear", "cheap"]}],
+        cost_weight=1.0,
+    )
+    verdict = await world.ask("dear", available_tools=("dear", "cheap"))
+    assert verdict.prompt.startswith("Over budget: dear would take up to 1 call")
+    await world.settle(1, tool="dear")
+    assert await world.spent() == {"often/fleet": 1, "all/fleet": 2_000_000}
 
 
 class Paused(World):

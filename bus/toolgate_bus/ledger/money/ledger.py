@@ -75,6 +75,8 @@ class Offer(NamedTuple):
     amounts: Mapping[str, int] = {}
     """Amounts of accounts that count something else, by key. An account with 0 neither holds this call nor
     limits it."""
+    may_exceed: bool = True
+    """False if it may not exceed a limit of which a person is asked, as they are asked about another call."""
 
     @property
     def headroom(self) -> int:

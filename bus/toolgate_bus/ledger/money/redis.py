@@ -112,7 +112,8 @@ class RedisLedger(Ledger):
         accounts: Sequence[Account],
         owner: str,
     ) -> Reservation:
-        told = account_words(accounts, amounts=[one.amounts for one in offers])
+        amounts, may_exceed = [one.amounts for one in offers], [one.may_exceed for one in offers]
+        told = account_words(accounts, amounts=amounts, may_exceed=may_exceed)
         words = (phase, owner, DENIED_MS, *told, *offer_words(offers))
         if self._watch is None:
             reply, short = await self._hold(op, decision, *words, 0, ANY, "", 0)

@@ -242,6 +242,7 @@ class LedgerRules:
                 uncounted.add(at_limit)
             for offer in offers:
                 fine, tight, room = self._fits(offer, accounts, where, held, uncounted)
+                fine = fine and (at_limit != "ask" or offer.may_exceed)
                 if fine:
                     if at_limit == "deny":
                         return Reservation("reserved", offer.name, offer.amount, amounts=offer.amounts)

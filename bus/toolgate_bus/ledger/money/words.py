@@ -147,10 +147,12 @@ def account_words(
     *,
     amounts: Mapping[str, int] | Sequence[Mapping[str, int]] = (),
     costs: Mapping[str, int] = NO_AMOUNTS,
+    may_exceed: Sequence[bool] = (),
 ) -> list[str | int | bytes]:
     """Return the number of accounts, then each account, as arguments; then their details, packed.
 
-    `amounts` are those of single accounts, for each offer if there are offers. `costs` are by budget.
+    `amounts` are those of single accounts, for each offer if there are offers, as is `may_exceed`. `costs`
+    are by budget.
     """
     words: list[str | int | bytes] = [len(accounts)]
     for one in accounts:
@@ -164,7 +166,7 @@ def account_words(
             check_amount(amount)
     at_limits = ["" if one.at_limit == "deny" else one.at_limit for one in accounts]
     told = amounts if isinstance(amounts, Mapping) else shares
-    return [*words, pack([[one.unit for one in accounts], at_limits, told, costs])]
+    return [*words, pack([[one.unit for one in accounts], at_limits, told, costs, list(may_exceed)])]
 
 
 def read_number(raw: bytes | None) -> int:

@@ -215,11 +215,12 @@ def _read_number(budget: Budget, arguments: Mapping[str, Any]) -> int:
     path = budget.amount or ""
     value = _read(budget, path, arguments)
     is_text = isinstance(value, str) and _DECIMAL.fullmatch(value) is not None
-    if isinstance(value, bool) or not (is_text or isinstance(value, int | float)):
+    if isinstance(value, bool) or not (is_text or isinstance(value, int | float)) or value != value:
         raise UnreadableArgumentError(budget, path, "is not a number")
     amount = micro(value)
     if amount is None:
-        raise UnreadableArgumentError(budget, path, "is negative, not finite or too large")
+        is_negative = isinstance(value, int | float) and value < 0
+        raise UnreadableArgumentError(budget, path, "is negative" if is_negative else "is too large")
     return amount
 
 

@@ -170,7 +170,7 @@ def _offers(measured: Measured, money: Sequence[Account], *, is_first: bool) -> 
     for one, amounts in zip(measured.candidates, measured.amounts, strict=True):
         is_free = bool(measured.accounts) and is_first and one.estimate.most == 0 and one.model is None
         shares = {**dict.fromkeys((each.key for each in money), 0), **amounts} if is_free else amounts
-        found.append(Offer(one.offer, one.estimate.reserve, one.estimate.most, shares))
+        found.append(Offer(one.offer, one.estimate.reserve, one.estimate.most, shares, may_exceed=one.own))
     return found
 
 

@@ -134,8 +134,8 @@ local function journal(kind, reserved, where, name, by)
 end
 
 -- [n, then for each account: key, limit (-1: none), window_s, keep_ms; then further details, packed: units by account,
--- what happens at their limits, amounts by account (of each offer), costs by budget], from ARGV[at] on. Return the
--- accounts, amounts and costs, and the place behind them.
+-- what happens at their limits, amounts by account (of each offer), costs by budget, whether each offer may exceed a limit
+-- of which a person is asked], from ARGV[at] on. Return the accounts, amounts, costs, the place behind, and the last.
 local function accounts(at)
   local found, n = {}, number(ARGV[at])
   local more = ARGV[at + 1 + 4 * n]
@@ -151,7 +151,7 @@ local function accounts(at)
       unit = more[1] and more[1][i + 1] or '', at_limit = more[2] and more[2][i + 1] or '',
     }
   end
-  return found, more[3] or {}, more[4] or {}, at + 2 + 4 * n
+  return found, more[3] or {}, more[4] or {}, at + 2 + 4 * n, more[5] or {}
 end
 -- Return the amount for each of these accounts: `amount`, unless `own` has another one.
 local function split(list, amount, own)

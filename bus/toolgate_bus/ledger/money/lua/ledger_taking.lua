@@ -40,7 +40,7 @@ if r.state and phase == number(r.phase) then
   if op == 'reserve' and r.status == 'reserved' then counted = count() end
   return {r.status, r.name, r.answered, r.short, r.left, counted, told, decided, packed(own_of(r))}
 end
-local list, owns, _, offers = accounts(6)
+local list, owns, _, offers, may_exceed = accounts(6)
 local held, before = {}, {}
 if r.state == 'reserved' then held, before = places(r), held_by(r) end
 local where = keys_of(list)
@@ -72,6 +72,7 @@ for _, at_limit in ipairs({'', 'ask', 'pause'}) do
     for i = offers, #ARGV - 5, 3 do
       local own = owns[(i - offers) / 3 + 1] or {}
       local fine, tight, free = fits(i, own, uncounted)
+      if at_limit == 'ask' and may_exceed[(i - offers) / 3 + 1] == false then fine = false end
       if fine then
         status, name, amount, chosen = at_limit == 'pause' and 'paused' or 'reserved', ARGV[i], number(ARGV[i + 1]), own
         short, left = '', 0
