@@ -56,6 +56,16 @@ TESTED: Final[dict[str, dict[str, str]]] = {
             "budgets.*.window budgets.*.time_zone"
         ),
         "test_cost_aware_parts.py::test_a_refusal_with_nothing_affordable_says_so": "currency",
+        "test_budget_units.py::test_a_budget_of_calls_counts_calls_of_tools_that_cost_nothing": (
+            "budgets.*.unit"
+        ),
+        "test_budget_units.py::test_a_budget_counts_the_calls_of_its_tools_alone": "budgets.*.tools",
+        "test_budget_units.py::test_an_argument_says_how_much_for_each_of_those_that_another_names": (
+            "budgets.*.amount"
+        ),
+        "test_budget_units.py::test_beyond_a_limit_a_person_is_asked_but_not_beyond_one_that_denies": (
+            "budgets.*.at_limit"
+        ),
         "test_options.py::test_an_equivalents_arguments_are_taken_from_the_call_or_are_literal": (
             "alternatives alternatives.*.tools alternatives.*.tools.*.arguments "
             "alternatives.*.tools.*.arguments.*.value alternatives.*.tools.*.arguments.*.*.value"

@@ -1,5 +1,7 @@
 """Budgets of calls, seconds, tokens, requests, and of what an argument says; ask and pause at the limit."""
 
+import time
+
 import pytest
 from cost_aware_calls import config
 from questions import question_about
@@ -11,7 +13,7 @@ from toolgate_bus.protocol.packing import NUMBERS, Item
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_schedulers.author.scheduler import SchedulerContext, asking
 from toolgate_schedulers.shipped.cost_aware.measures import costs_of
-from toolgate_schedulers.shipped.cost_aware.paused_calls import PausedCalls
+from toolgate_schedulers.shipped.cost_aware.paused_calls import DEAD_S, PausedCalls
 from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware
 from toolgate_schedulers.worker.holds import ReplyTo, StoredHolds
 
@@ -256,10 +258,36 @@ async def test_a_paused_call_whose_agent_died_or_gave_up_takes_nothing():
     world = Paused(PAUSE)
     await world.ask()
     dead = await world.hold()
+    world.paused._found_at = time.monotonic()  # no search comes before the look
     world.shared.facts.living.clear()
     world.scheduler.overrides = {"often": 5}
     await world.paused.look()
     assert (world.answers, dead in {one.decision for one in await world.shared.ledger.open()}) == ([], False)
+
+
+async def test_a_paused_call_that_was_withdrawn_takes_nothing():
+    world = Paused(PAUSE)
+    await world.ask()
+    gone = await world.hold()
+    world.paused._found_at = time.monotonic()
+    for key in await world.shared.store.keys("hold"):
+        await world.shared.store.delete(key)
+    world.scheduler.overrides = {"often": 5}
+    await world.paused.look()
+    assert (world.answers, gone in {one.decision for one in await world.shared.ledger.open()}) == ([], False)
+
+
+async def test_the_hold_of_an_agent_that_is_long_gone_is_taken_away():
+    world = Paused(PAUSE)
+    await world.ask()
+    held = await world.hold()
+    world.shared.facts.living.clear()
+    await world.paused.look()
+    assert len(await world.holds.open()) == 1
+    world.paused._missing["o"] -= DEAD_S
+    world.paused._found_at = float("-inf")
+    await world.paused.look()
+    assert (world.answers, await world.holds.open()) == ([(held, "deny")], [])
 
 
 async def test_a_paused_call_is_denied_by_a_limit_that_denies():

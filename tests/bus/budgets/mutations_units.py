@@ -1,0 +1,173 @@
+"""Mutations of budgets in other units than money: measured, reserved together, and at their limits."""
+
+from mutation import BUS, SCHEDULERS, Mutant
+
+RULES = f"{BUS}/ledger/money/rules.py"
+TAKING = f"{BUS}/ledger/money/lua/ledger_taking.lua"
+GIVING = f"{BUS}/ledger/money/lua/ledger_giving.lua"
+LEDGER = "../bus/budgets/test_ledger_units.py"
+MEASURES = f"{SCHEDULERS}/shipped/cost_aware/measures.py"
+PAUSED = f"{SCHEDULERS}/shipped/cost_aware/paused_calls.py"
+UNITS = "../schedulers/shipped/test_budget_units.py"
+MUTANTS = (
+    Mutant(
+        "units",
+        "only money limits a call",
+        TAKING,
+        "if limit >= 0 and mine ~= 0 and",
+        "if limit >= 0 and mine == nil and",
+        f"{LEDGER}::test_all_units_hold_a_reservation_or_none_does",
+    ),
+    Mutant(
+        "units",
+        "each unit is settled by the cost in money",
+        GIVING,
+        "  if unit == '' then\n",
+        "  if true then\n",
+        f"{LEDGER}::test_each_unit_is_settled_by_itself_and_as_reserved_where_nothing_is_told",
+    ),
+    Mutant(
+        "units",
+        "an account that the call does not take from limits it",
+        RULES,
+        "and offer.amounts.get(account.key) != 0",
+        "",
+        f"{LEDGER}::test_an_account_in_which_an_offer_takes_nothing_neither_limits_nor_pays_it",
+    ),
+    Mutant(
+        "units",
+        "what another call would have taken is paid",
+        GIVING,
+        "own[key] ~= 0 and number(costs[budget_of(key)] or amounts[key]) or 0",
+        "number(costs[budget_of(key)] or amounts[key])",
+        f"{LEDGER}::test_an_account_in_which_an_offer_takes_nothing_neither_limits_nor_pays_it",
+    ),
+    Mutant(
+        "units",
+        "a reservation that replaces another is given back by its new amounts",
+        TAKING,
+        "held, before = places(r), held_by(r)",
+        "held, before = places(r), held_by({n = r.n, k1 = r.k1, k2 = r.k2, k3 = r.k3, amount = r.amount})",
+        f"{LEDGER}::test_verify_replaces_what_was_held_of_each_unit",
+    ),
+    Mutant(
+        "units",
+        "a person's agreement also passes limits that deny",
+        TAKING,
+        "and not uncounted[one.at_limit]",
+        "and not next(uncounted)",
+        f"{LEDGER}::test_beyond_a_limit_of_which_a_person_is_asked_it_is_booked_above",
+    ),
+    Mutant(
+        "units",
+        "an equivalent exceeds the limit about which a person is asked",
+        TAKING,
+        "== false then fine = false end",
+        "== nil then fine = false end",
+        f"{LEDGER}::test_only_the_offer_that_a_person_is_asked_about_exceeds_a_limit",
+    ),
+    Mutant(
+        "units",
+        "a paused call is remembered as answered",
+        TAKING,
+        "op == 'preview' or status == 'paused'",
+        "op == 'preview'",
+        f"{LEDGER}::test_a_paused_call_leaves_no_trace_and_reserves_once_there_is_room",
+    ),
+    Mutant(
+        "units",
+        "the journal mixes units",
+        f"{BUS}/ledger/money/lua/ledger.lua",
+        "account(key).unit or ''\n    moved",
+        "''\n    moved",
+        f"{LEDGER}::test_the_journal_has_an_entry_for_each_unit_money_first",
+    ),
+    Mutant(
+        "units",
+        "a reservation is written again in money alone",
+        f"{BUS}/ledger/money/redis.py",
+        "held = Offer(answer.name, answer.amount, amounts=answer.amounts)",
+        "held = Offer(answer.name, answer.amount)",
+        f"{LEDGER}::test_a_reservation_of_several_units_is_written_again_as_it_was",
+    ),
+    Mutant(
+        "units",
+        "an argument that is missing counts as nothing",
+        MEASURES,
+        """        raise UnreadableArgumentError(budget, path, "is missing")""",
+        "        return 0",
+        f"{UNITS}::test_what_cannot_be_read_denies_and_never_counts_as_nothing",
+    ),
+    Mutant(
+        "units",
+        "a hidden argument is taken as it stands",
+        MEASURES,
+        "if value is UNSEEN or placeholders.hides(value):",
+        "if value is UNSEEN:",
+        f"{UNITS}::test_an_account_that_cannot_be_named_denies",
+    ),
+    Mutant(
+        "units",
+        "the first of two readings counts",
+        MEASURES,
+        "if len(found) > 1:",
+        "if False:",
+        f"{UNITS}::test_a_path_that_can_be_read_in_two_ways_denies",
+    ),
+    Mutant(
+        "units",
+        "true is one euro",
+        MEASURES,
+        "if isinstance(value, bool) or not (is_text",
+        "if not (is_text",
+        f"{UNITS}::test_what_cannot_be_read_denies_and_never_counts_as_nothing",
+    ),
+    Mutant(
+        "units",
+        "a tool of unknown duration reserves no seconds",
+        MEASURES,
+        "return declared or UNKNOWN_S",
+        "return declared",
+        f"{UNITS}::test_seconds_are_settled_by_how_long_the_call_took",
+    ),
+    Mutant(
+        "units",
+        "tokens of a request are settled as reserved",
+        MEASURES,
+        "amount = tokens_used(config.llm, fact)",
+        "amount = None",
+        f"{UNITS}::test_tokens_and_requests_are_reserved_by_the_estimate_and_settled_by_the_usage",
+    ),
+    Mutant(
+        "units",
+        "a paused call of an agent that died takes room",
+        PAUSED,
+        "return here and one.orchestrator in await self._context.shared.facts.alive()",
+        "return here",
+        f"{UNITS}::test_a_paused_call_whose_agent_died_or_gave_up_takes_nothing",
+    ),
+    Mutant(
+        "units",
+        "a paused call that nobody waits for takes room",
+        PAUSED,
+        "        return here and",
+        "        return",
+        f"{UNITS}::test_a_paused_call_that_was_withdrawn_takes_nothing",
+    ),
+    Mutant(
+        "units",
+        "paused calls of a replica that died are found by nobody",
+        PAUSED,
+        "self._waiting = {**known, **found}",
+        "self._waiting = known",
+        f"{UNITS}::test_a_paused_call_goes_on_when_the_limit_is_raised_whichever_replica_looks",
+    ),
+    Mutant(
+        "units",
+        "the holds of dead agents stay for a day",
+        PAUSED,
+        ">= DEAD_S",
+        "> PAUSE_S",
+        f"{UNITS}::test_the_hold_of_an_agent_that_is_long_gone_is_taken_away",
+    ),
+)
