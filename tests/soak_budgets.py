@@ -25,3 +25,4 @@ async def test_budgets_hold_for_as_long_as_the_storm_lasts(own_durable_server, t
     print(found, {"samples": storm.samples})
     assert storm.overspent == []
     assert found["settled"] > 5 * SECONDS
+    assert found["waited"] > 0

@@ -179,7 +179,7 @@ def _warn_of_limit(book: Book, one: BookAccount) -> Finding:
         seconds = f"{one.budget.window_s} s long"
         window = f"; its window is {'a ' + one.budget.window_words if one.budget.calendar else seconds}"
     if one.used >= 1:
-        what = f"{told}: calls that cost something are denied or replaced{window}"
+        what = f"{told}: calls that it counts are denied or replaced, or wait{window}"
         return warning(SUBJECT, "budget-spent", what, f"raise its limit: {more}")
     return warning(SUBJECT, "budget-nearly-spent", f"{told}{window}", f"raise its limit in time: {more}")
 

@@ -38,10 +38,10 @@ HERE = Path(__file__).parents[1]
 NAMESPACE = "storm"
 UNIT = 1_000_000
 PRICES = {"search": 400_000, "cheap_search": 90_000, "crawl": 150_000, "notes": 0, "paced": 10_000}
-LIMITS = {"burst": 20 * UNIT, "each": 3 * UNIT, "often": 4, "time": UNIT // 4, "size": 300 * UNIT}
+LIMITS = {"burst": 20 * UNIT, "each": 3 * UNIT, "often": 2, "time": UNIT // 4, "size": 300 * UNIT}
 COUNTED = {"often": ("paced",), "time": tuple(PRICES), "size": ("search", "cheap_search")}
 """Tools that budgets of other units count."""
-RAISED = 6
+RAISED = 4
 """Limit of the budget of calls from the middle of the storm on."""
 RESERVED_US, TOOK_US = 10_000, 5000
 """Duration that is reserved for a call, and that a tool tells (agents_for_tests/spender.py)."""

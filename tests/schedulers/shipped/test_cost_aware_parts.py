@@ -41,7 +41,7 @@ def test_money_is_read_in_the_currency_and_kept_in_millionths():
         ({"budgets": [{"name": "a b", "limit": 1}]}, "budgets.0.name: String should match"),
         (
             {"budgets": [{"name": "d", "limit": 1, "level": "team"}]},
-            "budgets.0.level: must be session, own-session, tree, agent, fleet or label:NAME",
+            "budgets.0.level: must be session, own-session, tree, agent, fleet, label:NAME or argument:PATH",
         ),
         (
             {"budgets": [{"name": "d", "limit": 1, "window": "fortnight"}]},

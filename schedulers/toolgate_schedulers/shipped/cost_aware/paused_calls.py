@@ -20,8 +20,8 @@ from toolgate_schedulers.author.scheduler import HeldQuestion, SchedulerContext,
 
 PAUSE_S: Final = 86_400.0
 """Seconds for which a call is held; the orchestrator's `max_hold_s` may end it sooner."""
-FIND_S: Final = 5.0
-"""Seconds between two searches for the holds of other replicas."""
+FIND_S: Final = 15.0
+"""Seconds between two searches for the holds of all replicas, which read all keys of the server."""
 DEAD_S: Final = 60.0
 """Seconds that an orchestrator must be missing before its holds are taken away."""
 GONE: Final = Deny(reason="The agent that asked about this call was gone while the call waited.")

@@ -253,7 +253,6 @@ class CostAware:
         """True if the store lacks values that were learned."""
         self._tasks: list[asyncio.Task[None]] = []
         self._paused: PausedCalls | None = None
-        self._is_shadow = False
 
     async def decide(self, call: ToolSelecting) -> Verdict:
         """Rule on one call; raise TransportError if the ledger does not answer."""
@@ -297,21 +296,24 @@ class CostAware:
             return Deny(reason=not_replicated(error), rule_name=DURABILITY)
         if answer.status == "lost":
             return Deny(reason=LOST, rule_name=LOST_RULE)
-        own = next((n for n, one in enumerate(candidates) if one.own), 0)
+        chosen = next((one for one in candidates if one.offer == answer.name), None)
+        if answer.status == "closed" or (answer.status == "reserved" and chosen is None):
+            return Deny(reason="This decision is over: the call must be decided anew.")
+        if chosen is not None and not answer.short:
+            return self._let(candidates, chosen)
+        own = next(n for n, one in enumerate(candidates) if one.own)
         amount = measured.amounts[own].get(answer.short)
         most = candidates[own].estimate.most if amount is None else amount
-        if answer.status == "denied" or (answer.status == "paused" and self._is_shadow):
+        waits = self._paused is not None and (goes_on or not only_looks)
+        if answer.status == "denied" or (answer.status == "paused" and not waits and not only_looks):
             said = refusal(self.config, self.learned, call, candidates, answer, amount)
             return Deny(reason=said, rule_name=rule_of(answer.short))
-        if answer.status == "paused" and (goes_on or not only_looks):
+        if answer.status == "paused" and waits:
             words = paused(self.config, candidates[own].name, most, answer)
             return Hold(seconds=PAUSE_S, reason=words)
-        chosen = next((one for one in candidates if one.offer == answer.name), None)
-        if answer.status == "closed" or chosen is None:
-            return Deny(reason="This decision is over: the call must be decided anew.")
         if answer.is_beyond:
             return question_beyond(self.config, candidates[own].name, most, answer)
-        return self._let(candidates, chosen)
+        return self._let(candidates, chosen or candidates[own])
 
     def _only_looks(self, phase: Phase) -> bool:
         """Return whether to reserve nothing yet, because the orchestrator will ask again in `admit`."""
@@ -340,7 +342,6 @@ class CostAware:
         """Read the limits and learned values, and begin to keep the ledger."""
         self.use(context.shared)
         self._noticed_at = time.monotonic() + NOTICE_S
-        self._is_shadow = context.shadow
         self._reserves_last = self.config.admission and not context.shadow  # shadows are not asked in `admit`
         if self.config.durability is not None:
             await tell_replicas(context.name, context.shared.ledger)
