@@ -7,7 +7,7 @@ _ROUND, _MERGE = f"{BUS}/ruling/round.py", f"{BUS}/ruling/merge.py"
 _GATE = f"{ORCHESTRATOR}/decision/gate.py"
 _PENDING, _RULES = f"{ORCHESTRATOR}/decision/round/open_round.py", f"{BUS}/ledger/money/rules.py"
 _KEEPER, _OUTBOX = f"{BUS}/ledger/money/settlement.py", f"{BUS}/transport/redis/asking/publisher.py"
-_EPOCH_RULES = f"{BUS}/ledger/money/rules.py"
+_EPOCH_RULES = f"{BUS}/ledger/money/epoch_rules.py"
 _ANSWERS, _WORKER = f"{BUS}/transport/redis/answering/answer_buffer.py", f"{SCHEDULERS}/worker/worker.py"
 
 _CHANGES = (

@@ -79,9 +79,10 @@ async def test_an_account_in_which_an_offer_takes_nothing_neither_limits_nor_pay
 
 
 async def test_verify_replaces_what_was_held_of_each_unit(ledger):
+    await reserve(ledger, "z", EACH, offer(10, 5))
     await reserve(ledger, "a", EACH, offer())
-    assert await reserve(ledger, "a", (MONEY, SECONDS), offer(7, 50), phase=1) == "reserved"
-    assert await sums(ledger) == {"daily": (0, 7), "often": (0, 0), "long": (0, 50)}
+    assert await reserve(ledger, "a", (MONEY, SECONDS), offer(7, 45), phase=1) == "reserved"
+    assert await sums(ledger) == {"daily": (0, 17), "often": (0, 1), "long": (0, 50)}
 
 
 async def test_beyond_a_limit_of_which_a_person_is_asked_it_is_booked_above(ledger):

@@ -257,9 +257,9 @@ class RedisLedger(Ledger):
                 gone.append(place)
                 continue
             key, _, window = place.decode("utf-8", "replace").rpartition(":")
-            limit, *sums = map(read_number, values[:-1])
-            unit = (values[-1] or b"").decode("utf-8", "replace")
-            found.append(Balance(key, int(window or 0), None if limit < 0 else limit, *sums, unit=unit))
+            limit, spent, reserved, overruns, orphans = map(read_number, values[:-1])
+            most, unit = None if limit < 0 else limit, (values[-1] or b"").decode("utf-8", "replace")
+            found.append(Balance(key, int(window or 0), most, spent, reserved, overruns, orphans, unit))
         await remove_from_set(self._commands, f"{self._prefix}:accounts", gone)
         return found
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from toolgate_bus.errors import TransportError
-from toolgate_bus.protocol.events import Deny, Hold, ToolSelecting, Verdict
+from toolgate_bus.protocol.events import Deny, Hold, Phase, ToolSelecting, Verdict
 from toolgate_bus.telemetry.loggers import get_logger
 
 from toolgate_schedulers.author.scheduler import HeldQuestion, SchedulerContext, asking
@@ -39,7 +39,7 @@ class PausedCalls:
 
     def __init__(self, context: SchedulerContext, rule: Rule) -> None:
         self._context, self._rule = context, rule
-        self._waiting: dict[tuple[str, str, bool], HeldQuestion] = {}
+        self._waiting: dict[tuple[str, Phase, bool], HeldQuestion] = {}
         self._found_at = float("-inf")
         self._missing: dict[str, float] = {}
         """Orchestrators of held calls that are not alive, and the time since when."""
