@@ -102,7 +102,7 @@ _CHANGES = (
     (
         "what is settled stays reserved",
         _RULES,
-        'reserved=-record.amount if state == "reserved" else 0,',
+        'reserved=-share if state == "reserved" else 0,',
         "reserved=0,",
     ),
     (

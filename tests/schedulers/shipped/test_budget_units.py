@@ -163,7 +163,7 @@ async def test_an_account_that_cannot_be_named_denies(given):
 
 async def test_a_path_that_can_be_read_in_two_ways_denies():
     world = World({**REFUNDS, "level": "fleet", "amount": "$.order.amount"})
-    two = {"order.amount": 1, "order": {"amount": 5000}}
+    two = {"order.amount": 5000, "order": {"amount": 1}}
     assert await world.actions(1, "refund", tool_input=two) == ["deny"]
     assert await world.actions(1, "refund", tool_input={"order": {"amount": 5}}) == ["continue"]
 
