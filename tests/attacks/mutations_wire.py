@@ -1,6 +1,6 @@
 """What must be noticed where two versions of the wire meet."""
 
-from mutation import BUS, ORCHESTRATOR, SCHEDULERS, Mutant
+from mutation import BUS, ORCHESTRATOR, Mutant
 
 TESTS = "../attacks/test_wire.py"
 

@@ -1,4 +1,4 @@
-"""The shipped `policy` without its local table: it is asked about every call, as a scheduler of somebody's own.
+"""The shipped `policy` without its local table: it is asked about every call, as your own scheduler is.
 
 For attacks on questions, on the roster and on the wire: with a table, the gate would know the answer itself.
 """
