@@ -424,6 +424,13 @@ def test_the_project_has_settings_of_its_own(place):
     assert list(place.home.iterdir()) == []
 
 
+def test_folders_of_ours_are_closed_to_others_so_that_other_commands_use_them_too(tmp_path):
+    SettingsFile(tmp_path / "settings.json", tmp_path / "state").keep(b"{}", b"{}")
+    made = [path for path in tmp_path.rglob("*") if path.is_dir()]
+    assert len(made) == 4
+    assert {stat.S_IMODE(path.stat().st_mode) for path in made} == {0o700}
+
+
 def test_a_file_is_closed_to_others_before_anything_is_in_it(tmp_path, monkeypatch):
     """Settings hold tokens: what is put in their place is never open to others, not even for a moment."""
     path, state = tmp_path / "settings.json", tmp_path / "state"
