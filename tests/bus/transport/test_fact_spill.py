@@ -184,7 +184,7 @@ def test_files_are_bounded_in_size_and_number_and_an_open_directory_gets_none():
     assert FactSpill("redis://x", "other").keep("orch", [frame(1)])
     find_state().chmod(0o755)
     assert not FactSpill("redis://y", "ns").keep("orch", [frame(1)])
-    with pytest.raises(PermissionError, match=f"the folder {find_state()}: it must be yours, .* chmod 700"):
+    with pytest.raises(PermissionError, match=f"the folder {find_state()}: it must be yours, .*chmod 700"):
         make_private(find_state())
 
 
