@@ -31,7 +31,8 @@ async def test_what_was_pushed_is_enforced_and_taken_back_and_the_record_says_wh
 
     await schedulers.start("policy", "--config", tmp_path / "rules.yaml")
     assert "nothing was pushed" in await toolgate("policy", "enforce", "--yes", code=2)
-    assert "kill -HUP" in await toolgate("policy", "enforce", "--config", "rules.yaml", "--yes")
+    said = await toolgate("policy", "enforce", "--config", "rules.yaml", "--yes")
+    assert "Have its replicas read the file again: kill -HUP" in said
     (tmp_path / "rules.yaml").write_text(RULES)
     await toolgate("scheduler", "push", "policy", "--config", "rules.yaml")
     async with Gate.open(
