@@ -298,7 +298,7 @@ def _how_to_reload(name: str, file: Path, view: BusView | None) -> str:
     members = view.status.members if view is not None else ()
     here = sorted(one.pid for one in members if one.host == socket.gethostname() and one.pid > 0)
     if here:
-        return f"Its replicas read the file again: kill -HUP {' '.join(map(str, here))}"
+        return f"Have its replicas read the file again: kill -HUP {' '.join(map(str, here))}"
     if members:
         return f"Have its {len(members)} replicas read the file again: send them SIGHUP."
     return f"It counts once the policy runs by it: toolgate scheduler run policy --config {file}"

@@ -19,7 +19,8 @@ _ID: Final = 8
 
 def observed_table(calls: ObservedCalls) -> "Table":
     """Return a table with a line for each kind of call, the most frequent first."""
-    table = new_table(("would", "calls", "agent", "rule", "for example", "decision"), right=("calls",))
+    did = "did" if calls.in_force else "would"
+    table = new_table((did, "calls", "agent", "rule", "for example", "decision"), right=("calls",))
     lines = calls.sorted_lines()
     for kind, line in lines[:MAX_SHOWN]:
         rule = f"{kind.scheduler}: {kind.rule}" if kind.rule else kind.scheduler

@@ -130,7 +130,8 @@ def install(
         )
     for note in CLIENTS[client].notes:
         console.print(f"[dim]{escape(note)}[/]", soft_wrap=True)
-    console.print(f"[dim]Test it: {command_name()} hook status {client}[/]", soft_wrap=True)
+    where = " --project" if project else ""
+    console.print(f"[dim]Test it: {command_name()} hook status {client}{where}[/]", soft_wrap=True)
 
 
 @app.command()
