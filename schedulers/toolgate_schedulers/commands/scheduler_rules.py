@@ -13,7 +13,8 @@ from toolgate_bus.commands.options import (
     console,
     err_console,
 )
-from toolgate_bus.commands.terminal import new_table, print_json, print_text
+from toolgate_bus.commands.table import Table
+from toolgate_bus.commands.terminal import print_json, print_text
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name that the scheduler runs under.")]
 SpecOption = Annotated[
@@ -95,7 +96,9 @@ def history(
     if not rows:
         err_console.print(escape(f"Nothing was pushed for {name}: each replica rules by its own file."))
         return
-    table = new_table(("revision", "", "author", "at", "bytes"), right=("bytes",), whole={"revision"})
+    table = Table(
+        ("revision", "state", "author", "at", "bytes"), right=("bytes",), cut={"author"}, spare=("bytes",)
+    )
     for row in rows:
         table.add_row(*(escape(str(row[key])) for key in ("revision", "state", "author", "at", "bytes")))
     console.print(table)

@@ -230,13 +230,15 @@ def fleet(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture
 def said(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Everything that a command printed, called in this process; on so many columns."""
+    """Everything that a command printed, called in this process; `columns` make a terminal of that width."""
 
-    def call(words: list[str], columns: int = 900) -> str:
+    def call(words: list[str], columns: int | None = None) -> str:
         capfd.readouterr()
-        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setenv("COLUMNS", str(columns or 900))
         for one in (terminal.console, terminal.err_console):  # which may have been made before
-            monkeypatch.setattr(one, "_width", columns)
+            monkeypatch.setattr(one, "_width", columns or 900)
+            monkeypatch.setattr(one, "_force_terminal", columns is not None)
+            monkeypatch.setattr(one, "_color_system", None)
         monkeypatch.setattr(sys, "argv", ["toolgate", *words])
         monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
         with pytest.raises(SystemExit):
