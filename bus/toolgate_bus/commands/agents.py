@@ -38,16 +38,16 @@ OVERVIEW = """
 See the agents that are alive, stop them, and pause them.
 
 \b
-  toolgate agents                     trees of agents, and what each does now
-  toolgate agents --watch             the same, until Ctrl-C
-  toolgate agents stop 4f2a           stop an agent and all that work for it
-  toolgate agents stop 4f2a --now     the same, without a wait for running tools
-  toolgate agents stop --all          stop every agent of the namespace
-  toolgate agents resume              list the stops and pauses that stand
-  toolgate agents resume 4f2a         lift a stop or a pause
-  toolgate agents pause --all         let the next calls of all agents wait
-  toolgate agents resume --all        end all pauses
-  toolgate agents pauses              what is paused, by whom, for how long
+  toolgate agents                   trees of agents, and what each does now
+  toolgate agents --watch           the same, until Ctrl-C
+  toolgate agents stop 4f2a         stop an agent and all that work for it
+  toolgate agents stop 4f2a --now   the same, without a wait for running tools
+  toolgate agents stop --all        stop every agent of the namespace
+  toolgate agents resume            list the stops and pauses that stand
+  toolgate agents resume 4f2a       lift a stop or a pause
+  toolgate agents pause --all       let the next calls of all agents wait
+  toolgate agents resume --all      end all pauses
+  toolgate agents pauses            what is paused, by whom, for how long
 
 `spent` is the cost that an agent's tools and LLM reported; with --json, in
 millionths. Exit codes: 0 shown, 1 the bus is away, 2 an option is wrong, or

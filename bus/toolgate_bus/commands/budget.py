@@ -43,19 +43,19 @@ The configuration of a cost-aware scheduler defines the budgets. These commands
 show them, and change them while it runs.
 
 \b
-  toolgate budget list                      what is spent, reserved and left
-  toolgate budget list anna                 accounts whose name contains anna
-  toolgate budget show daily                which decisions hold money
-  toolgate budget set daily 12.50           within a second, until `reset`
-  toolgate budget set daily/agent/anna 2    one account of it alone
-  toolgate budget reset daily               spent back to zero, configured limit
+  toolgate budget list                     what is spent, reserved and left
+  toolgate budget list anna                accounts whose name contains anna
+  toolgate budget show daily               which decisions hold money
+  toolgate budget set daily 12.50          within a second, until `reset`
+  toolgate budget set daily/agent/anna 2   one account of it alone
+  toolgate budget reset daily              nothing spent, limit as configured
 
 If a ledger was emptied, or lost what it had confirmed, calls that cost money are
 denied until somebody decides:
 
 \b
-  toolgate budget rebuild --from DIR        add the spending that an archive shows
-  toolgate budget accept-loss --by NAME     go on with the books as they are
+  toolgate budget rebuild --from DIR       add the spending of an archive
+  toolgate budget accept-loss --by NAME    go on with the books as they are
 """
 
 app = typer.Typer(name="budget", help=OVERVIEW, no_args_is_help=True)
@@ -184,10 +184,10 @@ def list_(
 
     \b
       toolgate budget list
-      toolgate budget list daily                    one budget
-      toolgate budget list session/4f2a             sessions whose id begins with 4f2a
+      toolgate budget list daily                one budget
+      toolgate budget list session/4f2a         ids that begin so
       toolgate budget list --past --json
-      toolgate budget list --book budget-shadow     what a shadow would have spent
+      toolgate budget list --book budget-shadow   what a shadow would have spent
     """
 
     async def work(book: _OpenBook) -> None:

@@ -35,14 +35,14 @@ OVERVIEW = """
 See which calls have slots of a scheduler `slots`, and which wait for one.
 
 \b
-  toolgate queue                      calls that have slots, and calls that wait
-  toolgate queue --watch              the same, until Ctrl-C
-  toolgate queue move 4f2a            serve a waiting call before all others
-  toolgate queue move 4f2a --before 91  serve it right before another call
-  toolgate queue drop 4f2a            deny a waiting call
-  toolgate queue limit browser 2      at most two at a time, from now on
-  toolgate queue drain browser        give no new slots; running calls finish
-  toolgate queue limit browser        use the configured limit again
+  toolgate queue                        who has slots, and who waits
+  toolgate queue --watch                the same, until Ctrl-C
+  toolgate queue move 4f2a              serve a waiting call before all others
+  toolgate queue move 4f2a --before 91  serve it just before another
+  toolgate queue drop 4f2a              deny a waiting call
+  toolgate queue limit browser 2        at most two at a time, from now on
+  toolgate queue drain browser          give no new slots; calls go on
+  toolgate queue limit browser          use the configured limit again
 
 A pool with a `key` is one pool for each value: `browser/example.org`.
 Exit codes: 0 done or shown, 1 the bus is away, 2 an option is wrong, a call

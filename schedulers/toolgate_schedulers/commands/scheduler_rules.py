@@ -43,7 +43,7 @@ def push(
 
     \b
       toolgate scheduler push policy --config new.yaml --label v7
-      toolgate scheduler push policy --config new.yaml --label v7 --stage   for a rollout
+      toolgate scheduler push policy --config new.yaml --label v7 --stage
       toolgate scheduler push treasury --spec approval --config t.yaml
 
     A pushed configuration wins over --config and SIGHUP, until `undo --to file`.
@@ -198,7 +198,7 @@ def rollout(
 
     \b
       toolgate scheduler push policy --config new.yaml --label v7 --stage
-      toolgate scheduler rollout policy --to v7 --shadow 10m --share 10 --undo-if 'veto_rate > 2x'
+      toolgate scheduler rollout policy --to v7 --undo-if 'veto_rate > 2x'
       toolgate scheduler status policy
       toolgate scheduler rollout policy --advance
       toolgate scheduler rollout policy --cancel
@@ -304,7 +304,7 @@ def check(
 
     \b
       toolgate scheduler check policy --config policy.yaml
-      toolgate scheduler check policy --config policy.yaml --strict --redis redis://staging
+      toolgate scheduler check policy --config policy.yaml --strict
 
     It needs no bus. If agents are alive on one, it also names rules on tools or
     arguments that none of them has, values of another type, and conditions

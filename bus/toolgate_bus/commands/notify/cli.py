@@ -65,7 +65,7 @@ def notify(
 
     \b
       toolgate notify --config notify.yaml --check   check the file
-      toolgate notify --config notify.yaml --test    send a sample to each receiver
+      toolgate notify --config notify.yaml --test   send a sample to each receiver
       toolgate notify --config notify.yaml --redis redis://bus:6379
 
     Incidents, and notifications that are not sent yet, are kept on the server of the

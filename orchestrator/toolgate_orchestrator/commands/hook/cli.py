@@ -26,10 +26,10 @@ Make coding agents ask before each tool call: Claude Code, Codex CLI, Gemini CLI
 Cursor, Copilot CLI.
 
 \b
-  toolgate scheduler run policy --config rules.yaml    start a scheduler
-  toolgate hook install claude --required policy       Claude Code asks from now on
-  toolgate hook status                                 which agents ask, and get answers
-  toolgate hook uninstall claude                       undo the install
+  toolgate scheduler run policy --config rules.yaml   start a scheduler
+  toolgate hook install claude --required policy      from now on it asks
+  toolgate hook status                                test the hooks
+  toolgate hook uninstall claude                      undo the install
 
 The hook asks your own sidecar (`toolgate serve`), which starts with the first
 call and ends after ten minutes without calls. If a scheduler is required, an
