@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.text import Text
 from toolgate_bus.commands import agents, budget, pauses, queue, shards
-from toolgate_bus.commands.decisions.listing import print_totals
+from toolgate_bus.commands.decisions.listing import print_decision, print_totals
 from toolgate_bus.commands.table import CUT, Table
 from toolgate_bus.commands.terminal import Terminal
 from toolgate_bus.facts.shadow_report import ShadowTotals
@@ -169,3 +169,20 @@ def test_totals_of_shadows_are_a_table_like_any() -> None:
     console = Terminal(file=io.StringIO(), width=80, force_terminal=False)
     print_totals(console, {AGENT * 3: ShadowTotals()})
     assert AGENT * 3 in console.file.getvalue().splitlines()[1]
+
+
+def test_a_decision_names_its_agent_and_the_beginning_of_its_session() -> None:
+    console = Terminal(file=io.StringIO(), width=200, force_terminal=False)
+    decision = {
+        "outcome": "continue",
+        "at": 0.0,
+        "seconds": 0.002,
+        "id": "e6874d27" * 4,
+        "verdicts": [],
+        "silent": [],
+    }
+    call = {"tool_name": "search", "tool_input": {}, "reason": None, "why": "agreed", "scheduler": None}
+    for agent, session, words in ((AGENT, SESSION, [f"{AGENT[:39]}{CUT}", "sess-398"]), ("", "s-1", ["s-1"])):
+        console.file.truncate(0)
+        print_decision(console, {**decision, **call, "agent": agent, "session": session})
+        assert console.file.getvalue().split()[3:] == ["{}", "2.0", "ms", "e6874d27", *words]
