@@ -129,7 +129,7 @@ def run(
 
     Ctrl-C and SIGTERM finish the open questions. SIGHUP reads the configurations
     again and takes all of them, or none.
-    A scheduler is optional unless an agent's plan lists it under `toolgate: required:`.
+    A scheduler is optional unless an agent requires it: `required` in its plan, its Guard or its hook.
     With --metrics-port and --replicas each replica has its own port: PORT, PORT+1, …
 
     Exit codes: 0 ended normally, 1 the bus cannot be reached or has failed,

@@ -73,7 +73,7 @@ def doctor(
     """Find what is wrong with a bus, a plan, a bundle or a config, and say what to change.
 
     It changes and starts nothing. Without --redis, it checks the server that the plan
-    names, or at the embedded one if that runs.
+    names, else the embedded one, if that runs.
 
     \b
       toolgate doctor                                 server, roster, budgets

@@ -156,7 +156,7 @@ def chat(
     metrics_port: MetricsPortOption = None,
     metrics_address: MetricsAddressOption = "127.0.0.1",
 ) -> None:
-    """Talk with an agent; schedulers on the bus rule on its tool calls.
+    """Talk with an agent; schedulers on the bus rule on its tool calls: toolgate chat --plan plan.yaml
 
     If a call needs your approval, or a scheduler holds it for a person, the chat asks you in place. Ctrl-C
     cancels what the agent is doing: once, the running tool finishes; twice, at once. Ctrl-D leaves. /help
