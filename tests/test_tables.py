@@ -137,7 +137,7 @@ def test_on_a_terminal_nothing_is_broken_and_the_main_column_stays(name: str, wi
     }
     longest = max(map(len, known))
     assert all(len(line) <= max(width, longest + max(map(len, table.columns)) + 2) for line in lines)
-    shown = "\n".join(lines).partition("\nNot shown")[0]
+    shown = "\n".join(lines).partition("\nThis terminal")[0]
     for word in set(shown.split()) - known:
         begin, cut, end = word.partition(CUT)
         assert cut, word
@@ -156,7 +156,7 @@ def test_columns_that_are_left_out_are_named() -> None:
     assert head.split() == ["name", "a", "b"]
     assert row.startswith("xxxxxxxx")
     assert CUT in row
-    assert note == "Not shown in this width: c."
+    assert note == "This terminal is too narrow for: c."
 
 
 def test_a_row_that_fits_nowhere_is_a_block() -> None:

@@ -77,7 +77,7 @@ class Table:
                 for cells, style in [(heads, self._header), *rows]:
                     yield from self._row(console, [(at, cells[at]) for at in kept], widths, style)
                 if gone and room:
-                    words = f"Not shown in this width: {', '.join(gone)}."
+                    words = f"This terminal is too narrow for: {', '.join(gone)}."
                     yield from _wrap(console, Text(words, "dim"), room)
                 return
         yield from self._blocks(console, rows, shown, room or 0)
