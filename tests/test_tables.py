@@ -150,8 +150,8 @@ def test_on_a_terminal_nothing_is_broken_and_the_main_column_stays(name: str, wi
 
 
 def test_columns_that_are_left_out_are_named() -> None:
-    table = Table(("name", "a", "b", "c"), cut={"name"}, spare=("c", "b"))
-    table.add_row("x" * 60, "1" * 20, "2" * 20, "3" * 20)
+    table = Table(("name", "a", "b", "c", "empty"), cut={"name"}, spare=("empty", "c", "b"))
+    table.add_row("x" * 60, "1" * 20, "2" * 20, "3" * 20, "")
     head, row, note = printed(table, terminal=True)
     assert head.split() == ["name", "a", "b"]
     assert row.startswith("xxxxxxxx")

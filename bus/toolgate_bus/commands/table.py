@@ -24,6 +24,7 @@ LEAST: Final = 24
 CUT: Final = "…"
 
 _Row = tuple[list[Text], str]
+"""Cells and style of a row."""
 
 
 class Table:
@@ -70,8 +71,9 @@ class Table:
         ]
         if self.title:
             yield from _wrap(console, console.render_str(self.title), room or cell_len(self.title))
-        for left_out in range(len(self._spare) + 1):
-            gone = self._spare[:left_out]
+        spare = [name for name in self._spare if self.columns.index(name) in shown]
+        for left_out in range(len(spare) + 1):
+            gone = spare[:left_out]
             kept = [at for at in shown if self.columns[at] not in gone]
             if (widths := self._fit(kept, natural, rows, room)) is not None:
                 for cells, style in [(heads, self._header), *rows]:
