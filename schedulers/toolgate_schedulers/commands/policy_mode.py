@@ -77,9 +77,9 @@ def enforce(
     """Switch the rules of a policy on: from now on it denies and asks.
 
     \b
-      toolgate policy enforce                        the living policy, by what was pushed
-      toolgate policy enforce --config rules.yaml    a file; its comments stay
-      toolgate policy observe                        take it back
+      toolgate policy enforce                       the living policy
+      toolgate policy enforce --config rules.yaml   a file
+      toolgate policy observe                       take it back
 
     First it shows which calls of the last hour the policy would have denied, or
     asked a person about, and asks you. Replicas take up what was pushed within
