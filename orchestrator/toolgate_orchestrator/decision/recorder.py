@@ -292,9 +292,10 @@ def _count(call: DecisionState, decision: Decision, asked: Sequence[str]) -> Non
 
 def _timings_of(group: Group, heard: Sequence[ReceivedVerdict]) -> list[Any]:
     """Return the seconds that each scheduler of a group took, then the revision of each."""
-    by_name = {one.scheduler: one for one in heard}
-    ordered = [by_name[name] for name, _ in group]
-    return [one.seconds for one in ordered] + [one.revision for one in ordered]
+    if [one.scheduler for one in heard] != [name for name, _ in group]:  # they came in another order
+        by_name = {one.scheduler: one for one in heard}
+        heard = [by_name[name] for name, _ in group]
+    return [one.seconds for one in heard] + [one.revision for one in heard]
 
 
 def _facts(client: GateClient, batch: Batch) -> list[FactItem]:

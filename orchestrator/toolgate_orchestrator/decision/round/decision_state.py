@@ -185,9 +185,9 @@ class DecisionState:
         if closed.silent:
             self.silent += tuple(name for name in closed.silent if name not in self.silent)
 
-    def agree_locally(self, heard: Sequence[ReceivedVerdict], agreed: Group | None) -> None:
+    def agree_locally(self, heard: tuple[ReceivedVerdict, ...], agreed: Group | None) -> None:
         """Record a round in which nobody had to be asked: local tables said continue for all."""
-        self.heard += tuple(heard)
+        self.heard += heard
         self.agreed = agreed
 
     def keep_rounds(self) -> None:
