@@ -244,7 +244,7 @@ class DecisionRecorder:
     def describe_verdict(self, call: DecisionState, heard: ReceivedVerdict) -> dict[str, Any]:
         """Return a verdict's fields, fit to leave: a hook of this process saw unredacted values."""
         fields = record.verdict_fields(heard)
-        if call.body:
+        if call.body and (heard.said is not None or not codec.is_plain(heard.verdict)):
             for one in (fields, fields.get("said")):
                 if one and not WORDS.isdisjoint(one):
                     self._hide_words(one, call.outgoing_of(heard.phase))

@@ -358,7 +358,7 @@ class Dispatcher:
 
     def problem(self, call: DecisionState, asked: ToolQuestion, scheduler: str, modify: Modify) -> str | None:
         """Return the problem of a scheduler's modify of this question, or None."""
-        return check_modify(
+        checked = check_modify(
             modify,
             tool_name=asked.tool_name,
             tool_input=asked.tool_input,
@@ -368,6 +368,9 @@ class Dispatcher:
             agents=call.agents,
             plain=call.plain_of(asked.phase),
         )
+        if checked.problem is None and asked.phase == "select" and checked.arguments is not None:
+            call.keep_final(modify, checked.arguments)
+        return checked.problem
 
     def apply(self, call: DecisionState, asked: ToolQuestion, scheduler: str, modify: Modify) -> ProposedCall:
         """Return the call that a valid modify makes of this question."""
