@@ -76,8 +76,8 @@ MUTANTS = (
         "local tables",
         "who counts calls is not told of one that a table denies",
         f"{ORCHESTRATOR}/decision/round/dispatcher.py",
-        "        needless = client.tables.in_force.keys() - answers.keys() - audience.shadows\n",
-        "        needless = {*asked} - answers.keys()\n",
+        "            if name in answers or name in audience.shadows or not client.tables.has_one(name)\n",
+        "            if name in answers\n",
         f"{_GATE}::test_of_a_call_that_a_table_denies_only_those_without_a_table_learn",
     ),
     Mutant(

@@ -106,6 +106,11 @@ class LocalTables:
             found[name] = answer, one.revision
         return found
 
+    def has_one(self, name: str) -> bool:
+        """Return whether all replicas of a scheduler announce the same table, which was read."""
+        one = self.in_force.get(name)
+        return one is not None and bool(one.digest)
+
     @property
     def is_fresh(self) -> bool:
         """True if the heartbeats that were read still count."""

@@ -204,8 +204,11 @@ class Dispatcher:
         client = self._client
         if client is None or not _denies(answers):
             return tuple(asked)
-        needless = client.tables.in_force.keys() - answers.keys() - audience.shadows
-        return tuple(name for name in asked if name not in needless)
+        return tuple(
+            name
+            for name in asked
+            if name in answers or name in audience.shadows or not client.tables.has_one(name)
+        )
 
     @staticmethod
     def _hear_locally(
