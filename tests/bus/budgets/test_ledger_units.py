@@ -73,9 +73,10 @@ async def test_orphans_corrections_and_releases_move_each_unit_by_its_own_amount
 
 async def test_an_account_in_which_an_offer_takes_nothing_neither_limits_nor_pays_it(ledger):
     full = Account("often/fleet", 0, unit="calls")
+    await ledger.charge("e", 0, (full,), {full.key: 3})  # it is even beyond its limit
     assert await reserve(ledger, "a", (MONEY, full), offer(), offer(5, calls=0, name="other")) == "reserved"
     await ledger.settle("a", 5, {"often": 1})
-    assert await sums(ledger) == {"daily": (5, 0), "often": (0, 0)}
+    assert await sums(ledger) == {"daily": (5, 0), "often": (3, 0)}
 
 
 async def test_verify_replaces_what_was_held_of_each_unit(ledger):
