@@ -203,7 +203,7 @@ async def test_budgets_are_listed_shown_set_and_reset(running, process, server_u
     ("words", "complaint"),
     [
         (("show", "yerly"), "there is no budget 'yerly'; there are: count, yearly"),
-        (("set", "yearly", "much"), "LIMIT: must be an amount of money"),
+        (("set", "yearly", "much"), "LIMIT: must be an amount such as 12.50"),
         (("set", "yearly"), "give a LIMIT"),
         (("reset", "yearly"), "Aborted"),
     ],

@@ -176,15 +176,21 @@ class LedgerRules:
                 fine = fine and (at_limit != "ask" or offer.may_exceed)
                 if fine:
                     if at_limit == "deny":
-                        return Reservation("reserved", offer.name, offer.amount, amounts=offer.amounts)
+                        return Reservation(
+                            "reserved", offer.name, offer.amount, amounts=_shares(offer, accounts)
+                        )
                     _, short, left = self._fits(offer, accounts, where, held, passed)
                     if at_limit == "ask":
-                        return Reservation("reserved", offer.name, offer.amount, short, left, offer.amounts)
+                        return Reservation(
+                            "reserved", offer.name, offer.amount, short, left, _shares(offer, accounts)
+                        )
                     if limited:
                         return Reservation("paused", offer.name, offer.amount, short, left)
                 short, left = tight, room
         if not limited:
-            return Reservation("reserved", offers[0].name, offers[0].amount, amounts=offers[0].amounts)
+            return Reservation(
+                "reserved", offers[0].name, offers[0].amount, amounts=_shares(offers[0], accounts)
+            )
         return Reservation("denied", short=short, left=left)
 
     def _fits(
@@ -423,6 +429,11 @@ class LedgerRules:
         for total in found:
             total.spent = total.overruns = total.orphans = 0
         return len(found)
+
+
+def _shares(offer: Offer, accounts: Sequence[Account]) -> dict[str, int]:
+    """Return the amounts of an offer in these accounts, but for those that count money."""
+    return {one.key: offer.amounts[one.key] for one in accounts if one.key in offer.amounts}
 
 
 def _check_offers(offers: Sequence[Offer]) -> None:

@@ -38,7 +38,7 @@ if r.state and (over or is_foreign(r, ARGV[4]) or phase < number(r.phase)) then
 end
 if r.state and phase == number(r.phase) then
   if op == 'reserve' and r.status == 'reserved' then counted = count() end
-  return {r.status, r.name, r.answered, r.short, r.left, counted, told, decided, packed(own_of(r))}
+  return {r.status, r.name, r.answered, r.short, r.left, counted, told, decided, packed(r.status == 'reserved' and own_of(r) or {})}
 end
 local list, owns, _, offers, may_exceed = accounts(6)
 local held, before = {}, {}
@@ -89,7 +89,7 @@ end
 local amounts, own = split(list, amount, chosen), {}
 for key, share in pairs(amounts) do own[key] = chosen[bare(key)] and share end
 if op == 'preview' or status == 'paused' then
-  return {status, name, whole(amount), short, whole(left), '', told, decided, ''}
+  return {status, name, whole(amount), short, whole(left), '', told, decided, packed(status == 'reserved' and own or {})}
 end
 if status == 'reserved' then
   add(held, 'reserved', before, -1)
