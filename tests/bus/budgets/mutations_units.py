@@ -170,4 +170,31 @@ MUTANTS = (
         "> PAUSE_S",
         f"{UNITS}::test_the_hold_of_an_agent_that_is_long_gone_is_taken_away",
     ),
+    Mutant(
+        "units",
+        "calls are shown in millionths",
+        f"{BUS}/commands/exporter/gauges.py",
+        "part = 1 if budget.currency in WHOLE_UNITS else UNIT",
+        "part = UNIT",
+        "../bus/commands/test_exporter_counts.py"
+        "::test_a_budget_is_shown_in_its_unit_and_values_of_an_argument_are_summed",
+    ),
+    Mutant(
+        "units",
+        "each value of an argument has a series",
+        f"{BUS}/ledger/money/limits.py",
+        "return level in _PER_TASK or level.startswith(ARGUMENT)",
+        "return level in _PER_TASK",
+        "../bus/commands/test_exporter_counts.py"
+        "::test_a_budget_is_shown_in_its_unit_and_values_of_an_argument_are_summed",
+    ),
+    Mutant(
+        "units",
+        "a report takes calls for money",
+        f"{BUS}/commands/report/accounting.py",
+        'if unit := entry.get("unit"):',
+        "if unit := None:",
+        "../bus/commands/test_report.py"
+        "::test_what_budgets_counted_of_another_unit_is_no_money_and_has_its_own_sum",
+    ),
 )

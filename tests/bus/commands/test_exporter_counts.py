@@ -396,6 +396,27 @@ def test_a_fleets_budget_shows_its_limit_before_anything_was_spent():
     assert found[definitions.BUDGET_USED] == {("budget", "daily", "fleet"): 0.0}
 
 
+def test_a_budget_is_shown_in_its_unit_and_values_of_an_argument_are_summed():
+    budgets = [
+        BudgetDescription("often", "fleet", 100, 0, "calls"),
+        BudgetDescription("refunds", "argument:customer", 5_000_000, 0, "EUR"),
+    ]
+    balances = [
+        Balance("often/fleet", 0, 100, 40, 1, unit="calls"),
+        Balance("refunds/argument:customer/ann", 0, 5_000_000, 1_000_000, 0, unit="EUR"),
+        Balance("refunds/argument:customer/bob", 0, 5_000_000, 500_000, 0, unit="EUR"),
+    ]
+    found = gauges(budgets, balances)
+    assert found[definitions.BUDGET_SPENT] == {
+        ("budget", "often", "fleet", ""): 40.0,
+        ("budget", "refunds", "argument:customer", ""): 1.5,
+    }
+    assert set(found[definitions.BUDGET_INFO]) == {
+        ("budget", "often", "fleet", "calls"),
+        ("budget", "refunds", "argument:customer", "EUR"),
+    }
+
+
 def test_a_window_ends_where_the_next_one_begins_and_that_for_all_time_never():
     new_year = datetime(2026, 12, 31, 23, 30, tzinfo=UTC).timestamp()
     budgets = [

@@ -54,6 +54,21 @@ def reported(lines, by=(), period=None, budget=None):
     return accounting.rows
 
 
+def test_what_budgets_counted_of_another_unit_is_no_money_and_has_its_own_sum():
+    calls = {"accounts": [["often/fleet", 0]], "unit": "calls"}
+    money = {"accounts": [["daily/fleet", 0]], "kind": "settle"}
+    built = reported(
+        [
+            entry(1, "a", 400, **money),
+            entry(2, "a", 1, **calls, kind="part", of="settle"),
+            entry(3, "b", 1, **calls, kind="settle"),
+            entry(4, "c", 1, accounts=[["often/agent/x", 0]], unit="calls", kind="part"),
+        ]
+    )
+    (figures,) = built.values()
+    assert (figures.spent, figures.units) == (400, {"calls": 2})
+
+
 def total(lines, **options):
     return total_of(reported(lines, **options).values())
 
