@@ -6,13 +6,15 @@
 
 A scheduler writes its table and announces the digest of it. A gate answers for the scheduler wherever the
 table is certain, and asks about the rest. The first rule that fits counts, as in a policy. A rule whose
-conditions cannot be checked, and a rule that answers `ask`, have the scheduler asked.
+conditions cannot be checked, and a rule that answers `ask`, have the scheduler asked. So a scheduler says
+which calls concern it by rules that answer `ask`, with `continue` as the default (`list_concerns`).
 
 A table cannot allow more than its scheduler: it comes from the scheduler, and whatever is unknown is asked.
 """
 
 import hashlib
 import json
+from collections.abc import Iterable
 from functools import cached_property
 from itertools import islice
 from typing import Annotated, Any, Final, Literal, NamedTuple
@@ -34,6 +36,7 @@ MAX_RULES: Final = 10_000
 MAX_NAMES: Final = 4096
 """Maximum number of tool names whose rules are cached."""
 DEFAULT_RULE: Final = "default"
+_CONDITIONS: Final[set[str]] = {"when", "agents", "labels", "sessions", "agent_targets"}
 Answer = Literal["continue", "deny", "ask"]
 Text = Annotated[str, Field(max_length=MAX_REASON)]
 
@@ -130,11 +133,28 @@ class LocalTable(StrictModel):
 
 
 def encode_table(rules: list[dict[str, Any]], default: Answer) -> bytes:
-    """Return the bytes of a table; empty if it would be too large, or if it has nothing to say."""
+    """Return the bytes of a table; empty if it is too large, says nothing, or has values that JSON lacks."""
     if default == "ask" and all(rule["answer"] == "ask" for rule in rules):
         return b""
-    raw = json.dumps({"rules": rules, "default": default}, separators=(",", ":")).encode()
+    try:
+        raw = json.dumps({"rules": rules, "default": default}, separators=(",", ":")).encode()
+    except (TypeError, ValueError):
+        return b""
     return raw if len(raw) <= MAX_TABLE else b""
+
+
+def describe_conditions(matcher: CallMatcher) -> dict[str, Any]:
+    """Return the conditions of a rule, except its tools, as a table's rule has them."""
+    # As Python's values: as JSON's, pydantic would write a large whole number as its neighbour.
+    told = matcher.model_dump(by_alias=True, exclude_unset=True, include=_CONDITIONS)
+    if matcher.schema_ is not None:
+        told["schema"] = json.loads(str(matcher.schema_))
+    return told
+
+
+def list_concerns(matchers: Iterable[tuple[Globs, CallMatcher]]) -> list[dict[str, Any]]:
+    """Return rules that have a scheduler asked about calls of these tools, under these conditions."""
+    return [{"tools": tools, **describe_conditions(one), "answer": "ask"} for tools, one in matchers]
 
 
 def digest_of(raw: bytes) -> str:
