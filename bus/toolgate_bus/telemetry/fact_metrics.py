@@ -10,6 +10,7 @@ Facts come off a wire: anything may be in them, and a value that makes no sense 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from toolgate_bus.protocol.revision import is_local
 from toolgate_bus.telemetry import definitions
 from toolgate_bus.telemetry.definitions import OTHER, Metric
 
@@ -84,7 +85,7 @@ def _decision(fact: Fact) -> Iterator[MetricUpdate]:
         if not isinstance(verdict, Mapping):
             continue
         yield from _verdict(verdict, tool, agent)
-        if verdict.get("action") != "hold":
+        if verdict.get("action") != "hold" and not is_local(verdict.get("revision")):
             admits = verdict.get("phase") == "admit"
             took = definitions.ADMISSION_SECONDS if admits else definitions.VERDICT_SECONDS
             yield from _duration(took, verdict, (_word(verdict.get("scheduler")),), trace)
@@ -116,6 +117,8 @@ def _verdict(verdict: Fact, tool: str, agent: str) -> Iterator[MetricUpdate]:
     name = _word(verdict.get("scheduler"))
     action = _one_of(verdict.get("action"), ACTIONS)
     yield (definitions.VERDICTS, (name, action, tool, agent), 1, None)
+    if is_local(verdict.get("revision")):
+        yield (definitions.LOCAL_VERDICTS, (name, action), 1, None)
     if isinstance(rule := verdict.get("rule_name"), str):
         yield (definitions.RULE_VERDICTS, (name, _word(rule), action), 1, None)
     yield from _remarks(name, verdict)

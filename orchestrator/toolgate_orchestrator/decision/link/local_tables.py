@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from toolgate_bus.errors import CodecError, ToolgateError
-from toolgate_bus.protocol.revision import MAX_REVISION
+from toolgate_bus.protocol.revision import mark_local
 from toolgate_bus.ruling.conditions.matching import AnyQuestion
 from toolgate_bus.ruling.local_table import MAX_TABLE, LocalAnswer, LocalTable, table_key
 from toolgate_bus.telemetry import metrics
@@ -27,8 +27,6 @@ MAX_KEPT: Final = 64
 """Maximum number of tables that are kept: those in force, and those that were."""
 SEEN: Final = 12
 """Number of characters of a digest in the own heartbeat."""
-LOCAL: Final = " local"
-"""End of the revision of an answer that a table gave."""
 _log = get_logger("toolgate.gate")
 
 
@@ -109,7 +107,7 @@ class LocalTables:
 
     def _apply(self) -> None:
         in_force = {
-            name: TableInForce(self._read[digest], digest, f"{revision[: MAX_REVISION - len(LOCAL)]}{LOCAL}")
+            name: TableInForce(self._read[digest], digest, mark_local(revision))
             for name, (digest, revision) in self._announced.items()
             if digest in self._read
         }

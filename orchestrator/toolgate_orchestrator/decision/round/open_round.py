@@ -22,6 +22,7 @@ from toolgate_bus.protocol.events import (
     Verdict,
 )
 from toolgate_bus.protocol.names import MAX_REASON
+from toolgate_bus.protocol.revision import is_local
 from toolgate_bus.protocol.signing import Keyring, digest
 from toolgate_bus.ruling.counterfactual import ProposedCall
 from toolgate_bus.ruling.local_table import LocalAnswer
@@ -381,7 +382,9 @@ def count_verdict(call: DecisionState, heard: ReceivedVerdict) -> None:
     action = heard.verdict.action
     metrics.count(metrics.VERDICTS, heard.scheduler, action, *call.labels)
     count_rule(heard)
-    if action != "hold":  # an answer is still to come
+    if is_local(heard.revision):
+        metrics.count(metrics.LOCAL_VERDICTS, heard.scheduler, action)
+    elif action != "hold":  # an answer is still to come
         trace = trace_id(call.question.trace) if call.question.trace else None
         took = metrics.ADMISSION_SECONDS if heard.phase == "admit" else metrics.VERDICT_SECONDS
         metrics.observe(took, heard.seconds, heard.scheduler, trace=trace)
