@@ -106,6 +106,19 @@ class LocalTable(StrictModel):
                 return LocalAnswer(above.verdict.model_copy(update={"reason": words}), False)
         return found
 
+    def denies_all(self, question: AnyQuestion) -> bool:
+        """Return whether every call of this tool by this agent is denied, whatever its arguments."""
+        return any(self._denies_all(one) for one in as_each_agent(question))
+
+    def _denies_all(self, question: AnyQuestion) -> bool:
+        for rule in self._rules_for(question.tool_name):
+            truth = rule.covers(rule.tools, question)
+            if truth is not False and rule.answer != "deny":
+                return False  # some calls may run
+            if truth:
+                return True
+        return self.default == "deny"
+
     def _answer_one(self, question: AnyQuestion) -> LocalAnswer | None:
         tool = question.tool_name
         for rule in self._rules_for(tool):

@@ -193,6 +193,59 @@ async def test_the_table_of_a_scheduler_that_is_set_aside_still_denies(world):
     assert (await gate.decide(Call("delete", {}, TOOLS))).outcome == "deny"
 
 
+async def test_a_tool_whose_every_call_is_denied_is_not_offered_and_is_denied_all_the_same(
+    gate, rules, caplog
+):
+    caplog.set_level("INFO")
+    below = Caller(session="s", agent="clerk", parent="r", lineage=("boss", "clerk"), root="r")
+    assert await gate.find_denied(TOOLS) == {"delete"}
+    assert await gate.find_denied(TOOLS, below) == {"delete", "read"}
+    told = [one.message for one in caplog.records if "is not offered" in one.message]
+    assert ["(tool='delete'" in told[0], "(tool='read'" in told[1]] == [True, True]
+    assert len(told) == 2  # each once
+    assert (await gate.decide(Call("delete", {}, TOOLS))).outcome == "deny"
+    assert rules.asked == []
+
+
+async def test_an_agent_that_keeps_its_tools_is_offered_all(world, rules):
+    await world.scheduler("policy", rules.__call__, local_table=TABLE)
+    gate = await world.gate(offer_denied=True)
+    await in_force(gate)
+    assert await gate.find_denied(TOOLS) == frozenset()
+
+
+async def test_a_table_that_does_not_count_leaves_every_tool_offered(world, rules):
+    await world.scheduler("policy", rules.__call__, local_table=TABLE)
+    shadowed = await world.gate(shadow=["policy"])
+    elsewhere = await world.gate(schedulers={"policy": {"tools": ["pay"]}})
+    for gate in (shadowed, elsewhere):
+        await in_force(gate)
+        assert await gate.find_denied(TOOLS) == frozenset()
+
+
+async def test_the_tools_that_are_offered_follow_the_rules(world, gate, rules):
+    assert await gate.find_denied(TOOLS) == {"delete"}
+    other = await world.scheduler("policy", rules.__call__, local_table=b'{"default":"continue"}')
+    await until(lambda: not gate._client.tables.in_force)
+    assert await gate.find_denied(TOOLS) == frozenset()  # the replicas differ: they are asked
+    await other.aclose()
+    await in_force(gate)
+    assert await gate.find_denied(TOOLS) == {"delete"}
+
+
+async def test_the_first_list_of_tools_waits_for_the_tables(world, rules):
+    await world.scheduler("policy", rules.__call__, local_table=TABLE)
+    gate = await world.gate()
+    assert await gate.find_denied(TOOLS) == {"delete"}
+
+
+async def test_a_table_that_cannot_be_read_holds_up_no_list_of_tools(world, rules):
+    await world.scheduler("policy", rules.__call__, local_table=TABLE)
+    await world.hub.store.delete(table_key("policy", digest_of(TABLE)))
+    gate = await world.gate(patience_ms=600_000)
+    assert await gate.find_denied(TOOLS) == frozenset()
+
+
 async def test_a_replacement_is_answered_like_a_call(world, rules):
     from toolgate_bus.protocol.events import Modify
 

@@ -251,6 +251,40 @@ def test_calls_that_a_rule_on_order_does_not_concern_are_answered():
     assert answer(call("pay", "clerk")) is None  # it counts, whoever makes it
 
 
+@given(RULES, st.sampled_from(["allow", "deny", "ask"]), st.lists(CALLS, min_size=1, max_size=8))
+def test_a_tool_whose_every_call_is_denied_has_no_call_that_may_run(rules, default, calls):
+    config = {"rules": rules, "default": default}
+    table = table_of(config)
+    for call in calls if table is not None else ():
+        if table.denies_all(call.model_copy(update={"tool_input": {}})):
+            assert isinstance(rule_on(check(PolicyConfig, config, "rules.yaml"), call), Deny)
+
+
+def test_only_a_tool_that_is_denied_whatever_its_arguments_is_denied_as_a_whole():
+    rules = [
+        {"tools": "pay", "when": {"amount": {"lt": 5}}, "action": "deny"},
+        {"tools": ["pay", "drop"], "action": "deny"},
+        {"tools": "move", "agent_targets": "clerk", "action": "deny"},
+        {"tools": "send", "when": {"to": "*@ok.example"}, "action": "allow"},
+        {"tools": "send", "action": "deny"},
+        {"tools": "wipe", "action": "ask"},
+        {"tools": "read", "agents": "boss", "action": "deny"},
+    ]
+    table = table_of({"rules": rules})
+    denied = [
+        tool
+        for tool in ("pay", "drop", "move", "send", "wipe", "read", "look")
+        if table.denies_all(call(tool))
+    ]
+    assert denied == ["pay", "drop"]
+    assert table.denies_all(call("read", "boss"))
+    assert table.denies_all(call("read", "clerk", ("boss", "clerk")))
+    closed = table_of({"rules": rules, "default": "deny"})
+    assert closed.denies_all(call("look"))
+    assert closed.denies_all(call("move"))
+    assert not closed.denies_all(call("send"))
+
+
 CONFIG = {
     "rules": [
         {"tools": "delete_*", "action": "deny"},

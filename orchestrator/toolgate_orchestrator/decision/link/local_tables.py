@@ -5,6 +5,7 @@ heartbeats that were read still count (`lease`). It says `deny` longer: also whi
 """
 
 import asyncio
+import contextlib
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -54,6 +55,9 @@ class LocalTables:
         self._refused: set[str] = set()
         """Digests of tables that are not as a table must be."""
         self._reading: asyncio.Task[None] | None = None
+        self._tried = asyncio.Event()
+        """Set once each table that was announced has been read, or could not be read, for the first time."""
+        self._tried.set()
         self._is_closed = False
 
     def follow(
@@ -78,6 +82,7 @@ class LocalTables:
             self._seen = seen
             self._bus.report_tables(seen)
         if self._reading is None and self._missing() and not self._is_closed:
+            self._tried.clear()
             self._reading = asyncio.create_task(self._read_missing(), name="toolgate-tables")
 
     def answer(self, name: str, question: AnyQuestion) -> tuple[LocalAnswer, str] | None:
@@ -93,6 +98,21 @@ class LocalTables:
         if found is None or (found.verdict.action != "deny" and not self.is_fresh):
             return None
         return found, one.revision
+
+    def denies_all(self, name: str, question: AnyQuestion) -> bool:
+        """Return whether a scheduler's table denies every call of this tool by this agent."""
+        one = self.in_force.get(name)
+        try:
+            return one is not None and one.table.denies_all(question)
+        except Exception as error:  # noqa: BLE001 - a fault of ours: the tool is offered
+            note_fault("table", error, name)
+            return False
+
+    async def settle(self, timeout_s: float) -> None:
+        """Wait until the tables that were just announced are read, for at most this many seconds."""
+        if not self._tried.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._tried.wait(), timeout_s)
 
     @property
     def is_fresh(self) -> bool:
@@ -128,9 +148,11 @@ class LocalTables:
                 for name, digest in missing:
                     await self._read_one(name, digest)
                 self._apply()
+                self._tried.set()
                 if self._missing():
                     await asyncio.sleep(AGAIN_S)
         finally:
+            self._tried.set()
             self._reading = None  # the next change of the roster begins again
 
     async def _read_one(self, name: str, digest: str) -> None:

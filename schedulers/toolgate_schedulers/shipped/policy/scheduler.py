@@ -299,6 +299,8 @@ def _default(action: Action, call: ToolSelecting) -> Verdict:
 _ANSWERS: Final[Mapping[Action, Answer]] = MappingProxyType(
     {"allow": "continue", "deny": "deny", "ask": "ask"}
 )
+
+
 def compile_table(config: PolicyConfig) -> bytes:
     """Return the local table of a configuration; empty without one.
 
