@@ -85,6 +85,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 FAULT: Final = "the gate failed and could not rule on it"
 PATIENT_S: Final = 5.0
 """Seconds that `close` waits for reports to be written, and again for the guard's thread."""
+OFFER_S: Final = 2.0
+"""Seconds that a list of tools waits for the gate and its tables; then all tools are offered."""
 ITS_OWN_LOOP: Final = "this guard rules in this event loop: use await guard.aclose()"
 
 
@@ -193,7 +195,7 @@ class Guard(LlmRequests):
         at, names = at or self._places.here(), tuple(tools)
         try:
             home = self._now().reports.home
-            return frozenset(home.wait(lambda: _find_denied(home, names, at), CLOSE_S))
+            return frozenset(home.wait(lambda: _find_denied(home, names, at)))
         except Exception as error:  # noqa: BLE001 - as above
             return self._offer_all(error)
 
@@ -449,7 +451,8 @@ async def _wait(value: Awaitable[Any]) -> Any:
 
 
 async def _find_denied(home: GateThread, tools: tuple[str, ...], at: Caller) -> frozenset[str]:
-    return await (await home.open()).find_denied(tools, at)
+    async with asyncio.timeout(OFFER_S):
+        return await (await home.open()).find_denied(tools, at)
 
 
 async def _flush(home: GateThread, timeout_s: float) -> bool:

@@ -1,4 +1,4 @@
-"""Match conditions: which calls concern a scheduler, as its author says by `when`. Pure.
+"""Match conditions: which calls concern a scheduler, as its author says by `when`."
 
     when={"amount": {"gt": 100}}                                          conditions on arguments
     when=[{"tools": "pay", "when": {"amount": {"gt": 100}}}, {"agents": "intern-*"}]     one of these

@@ -330,6 +330,13 @@ def test_some_policies_are_asked_about_everything(config):
     assert table_of(config) is None
 
 
+def test_a_table_compares_with_the_number_that_was_written():
+    large = 2**53 + 1  # its neighbours are the next floats
+    answer = table_of({"rules": [{"tools": "pay", "when": {"n": {"gt": large}}, "action": "deny"}]}).answer
+    assert answer(call("pay", n=large)).is_plain
+    assert answer(call("pay", n=large + 1)).verdict.action == "deny"
+
+
 def test_a_rule_that_observes_has_its_policy_asked():
     config = {"rules": [{"tools": "pay", "action": "deny", "mode": "observe"}]}
     assert table_of(config).answer(call("pay")) is None

@@ -47,7 +47,8 @@ class GateToolset(WrapperToolset[Any]):  # type: ignore[misc] # Any where pydant
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """See WrapperToolset."""
         self.tools = await super().get_tools(ctx)
-        return self.tools
+        denied = await self.gate.guard.find_denied(self.tools, self.gate.at)
+        return {name: tool for name, tool in self.tools.items() if name not in denied} or self.tools
 
     async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: Any) -> Any:
         """See WrapperToolset."""
