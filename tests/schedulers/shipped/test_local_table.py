@@ -164,6 +164,57 @@ def call(tool, agent="", lineage=(), **arguments):
     return ToolSelecting(id="0" * 32, tool_name=tool, tool_input=arguments, agent=agent, lineage=lineage)
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "config", "asked", "answered"),
+    [
+        (
+            Router,
+            {
+                "routes": [
+                    {"from": "read", "to": "look"},
+                    {"from": "pay", "when": {"n": {"gt": 1}}, "to": "look"},
+                ]
+            },
+            [call("read"), call("pay", n=5), call("pay", n={})],
+            [call("pay", n=0)],
+        ),
+        (
+            RateLimit,
+            {
+                "limits": [
+                    {"tools": "read", "per": "fleet", "rate": "1/day"},
+                    {"tools": "*", "agents": "boss", "per": "agent", "rate": "1/day"},
+                ]
+            },
+            [call("read"), call("pay", "boss"), call("pay", "clerk", ("boss", "clerk"))],
+            [call("pay", "clerk")],
+        ),
+        (
+            ApprovalScheduler,
+            {
+                "rules": [
+                    {"tools": "pay", "when": {"to": "*@ok.example"}, "action": "allow"},
+                    {"tools": "pay"},
+                ]
+            },
+            [call("pay"), call("pay", to=["a@ok.example", "a@b.example"]), call("pay", to={})],
+            [call("pay", to="a@ok.example")],
+        ),
+        (
+            Provenance,
+            {"sinks": [{"tools": "send", "to": ["to", "cc"]}, {"tools": "post", "to": "list.email"}]},
+            [call("send", cc="a@b.example"), call("send", to=None), call("post", list=[{}])],
+            [call("send", subject="x")],
+        ),
+    ],
+    ids=["router", "rate-limit", "approval", "provenance"],
+)
+def test_only_calls_that_concern_a_shipped_scheduler_are_asked(scheduler, config, asked, answered):
+    table = table_of(config, scheduler)
+    assert [table.answer(one) for one in asked] == [None] * len(asked)
+    assert all(table.answer(one).is_plain for one in answered)
+
+
 NAMES = st.sampled_from(["read", "send", "pay"])
 MAY_FIT = st.sampled_from([{}, {"n": {"gt": 1}}])
 """Few tools and conditions, so that many of the generated calls depend on each other."""
