@@ -14,25 +14,8 @@ from toolgate_bus.errors import ConfigError
 MAX_REVISION: Final = 64
 """Maximum number of characters of a revision's text."""
 DIGEST: Final = 12
-LOCAL: Final = " local"
-"""End of the text of a verdict's revision if a gate gave the verdict, by the scheduler's local table."""
 _LABEL: Final = re.compile(r"[A-Za-z0-9_.+-]{1,48}")
 _DIGEST: Final = re.compile(r"[0-9a-f]{1,15}")
-
-
-def mark_local(revision: str) -> str:
-    """Return the revision of a verdict that the table of this revision gave."""
-    return f"{revision[: MAX_REVISION - len(LOCAL)]}{LOCAL}"
-
-
-def strip_local(revision: str) -> str:
-    """Return a verdict's revision without the mark of a local table."""
-    return revision.removesuffix(LOCAL)
-
-
-def is_local(revision: object) -> bool:
-    """Return whether a verdict with this revision came from a local table."""
-    return isinstance(revision, str) and revision.endswith(LOCAL)
 
 
 class Revision(NamedTuple):

@@ -10,12 +10,13 @@ Facts come off a wire: anything may be in them, and a value that makes no sense 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from toolgate_bus.protocol.revision import is_local
 from toolgate_bus.telemetry import definitions
 from toolgate_bus.telemetry.definitions import OTHER, Metric
 
 Fact = Mapping[str, Any]
 
+LOCAL: Final = " local"
+"""End of the revision of a verdict that a gate gave by the scheduler's local table."""
 MAX_LABEL: Final = 128
 MAX_SECONDS: Final = 1e7
 MAX_COUNT: Final = 1e15
@@ -57,6 +58,11 @@ def model_metrics_of(fact: Fact) -> Iterator[MetricUpdate]:
 def decides(why: str) -> bool:
     """Return whether one scheduler's verdict alone made the decision what it is."""
     return why in ("denied", "modified")
+
+
+def is_local(revision: Any) -> bool:
+    """Return whether a verdict with this revision came from a local table."""
+    return isinstance(revision, str) and revision.endswith(LOCAL)
 
 
 def trace_id(trace: Any) -> str | None:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from threading import Lock
 from typing import Any, Final
 
-from toolgate_bus.protocol.revision import is_local
 from toolgate_bus.telemetry.definitions import DECISION_SECONDS, MAX_SERIES, OTHER, VERDICT_SECONDS
+from toolgate_bus.telemetry.fact_metrics import is_local
 
 Labels = tuple[str, ...]
 Group = tuple[tuple[str, int], ...]

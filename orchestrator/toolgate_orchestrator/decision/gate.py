@@ -114,7 +114,7 @@ class Gate:
         )
         self.vacancy = Vacancy(config, client)
         """Knows which schedulers are there to rule, and logs when there are none."""
-        self._offer = ToolOffer(client, self._audience) if client and not config.offer_denied else None
+        self._offer = ToolOffer(client) if client and not config.offer_denied else None
         self._shown: Tools = ()
         self._shown_count = 0
         self._patience = config.patience_ms / 1000
@@ -268,7 +268,7 @@ class Gate:
         at = self.complete(at or NOBODY)
         root = at.root or self.find_root(at.session, at.parent)
         asking = make_question(Call("", at=at), self.config, self._ttl_ms, root)
-        return self._offer.find_denied(tools, asking)
+        return self._offer.find_denied(tools, asking, self._audience)
 
     def find_root(self, session: str, parent: str | None, root_session: str = "") -> str:
         """Return the session at the root of the tree, for a caller that may have named only its parent."""

@@ -21,15 +21,20 @@ _log = get_logger("toolgate.gate")
 class ToolOffer:
     """Finds the tools that one gate does not offer, and logs each once."""
 
-    def __init__(self, client: GateClient, audience_of: Callable[[str], Recipients]) -> None:
-        self._client, self._audience_of = client, audience_of
+    def __init__(self, client: GateClient) -> None:
+        self._client = client
         self._told: set[tuple[str, str]] = set()
 
-    def find_denied(self, tools: Iterable[str], asking: ToolQuestion) -> frozenset[str]:
-        """Return the tools of which a table denies every call by the caller of this question."""
+    def find_denied(
+        self, tools: Iterable[str], asking: ToolQuestion, audience_of: Callable[[str], Recipients]
+    ) -> frozenset[str]:
+        """Return the tools of which a table denies every call by the caller of this question.
+
+        `audience_of` returns those who are asked about a tool.
+        """
         found = {}
         for tool in tools:
-            if (scheduler := self._find_denying(tool, asking)) is not None:
+            if (scheduler := self._find_denying(tool, asking, audience_of(tool))) is not None:
                 found[tool] = scheduler
         for tool, scheduler in found.items() - self._told:
             if len(self._told) < MAX_TOLD:
@@ -41,8 +46,8 @@ class ToolOffer:
                 )
         return frozenset(found)
 
-    def _find_denying(self, tool: str, asking: ToolQuestion) -> str | None:
-        audience, tables = self._audience_of(tool), self._client.tables
+    def _find_denying(self, tool: str, asking: ToolQuestion, audience: Recipients) -> str | None:
+        tables = self._client.tables
         unasked = audience.unasked.get(asking.phase, ()) if audience.unasked else ()
         question = asking._replace(tool_name=tool)
         for name in audience.names:

@@ -23,7 +23,7 @@ from toolgate_bus.ledger.money.journal import is_entry
 from toolgate_bus.ledger.money.limits import BudgetDescription
 from toolgate_bus.ledger.money.rebuild import SeenEntries
 from toolgate_bus.protocol.money import is_amount, micro
-from toolgate_bus.protocol.revision import is_local
+from toolgate_bus.telemetry.fact_metrics import is_local
 
 Fact = Mapping[str, Any]
 Row = tuple[str, ...]

@@ -11,10 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from toolgate_bus.errors import CodecError, ToolgateError
-from toolgate_bus.protocol.revision import mark_local
+from toolgate_bus.protocol.revision import MAX_REVISION
 from toolgate_bus.ruling.conditions.matching import AnyQuestion
 from toolgate_bus.ruling.local_table import MAX_TABLE, LocalAnswer, LocalTable, table_key
 from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.fact_metrics import LOCAL
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport import lease
 from toolgate_bus.transport.ports import Member, OrchestratorBus
@@ -127,7 +128,7 @@ class LocalTables:
 
     def _apply(self) -> None:
         in_force = {
-            name: TableInForce(self._read[digest], digest, mark_local(revision))
+            name: TableInForce(self._read[digest], digest, f"{revision[: MAX_REVISION - len(LOCAL)]}{LOCAL}")
             for name, (digest, revision) in self._announced.items()
             if digest in self._read
         }

@@ -22,14 +22,13 @@ from toolgate_bus.protocol.events import (
     Verdict,
 )
 from toolgate_bus.protocol.names import MAX_REASON
-from toolgate_bus.protocol.revision import is_local
 from toolgate_bus.protocol.signing import Keyring, digest
 from toolgate_bus.ruling.counterfactual import ProposedCall
 from toolgate_bus.ruling.local_table import LocalAnswer
 from toolgate_bus.ruling.merge import RESTRICTIVE
 from toolgate_bus.ruling.round import Round, RoundResult
 from toolgate_bus.telemetry import metrics
-from toolgate_bus.telemetry.fact_metrics import trace_id
+from toolgate_bus.telemetry.fact_metrics import is_local, trace_id
 from toolgate_bus.transport.ports import HoldPlace
 
 from toolgate_orchestrator.decision.link.recipients import Recipients
