@@ -393,7 +393,8 @@ class TestPydanticAI(AdapterSuite):
         assert "s-operator" in seen[0]
 
     def test_a_tool_whose_every_call_is_denied_is_not_offered(self, world):
-        offered, speak = [], _speak(Voice(Actor("lead")))
+        offered, again = [], calls(Use("format_disk", {"disk": "a"}, "c-1"))
+        speak = _speak(Voice(Actor("lead", (again,))))
 
         async def answer(messages, info):
             offered.append(sorted(one.name for one in info.function_tools))
@@ -406,10 +407,10 @@ class TestPydanticAI(AdapterSuite):
                 agent = Agent(FunctionModel(answer), name="lead", capabilities=gate)
                 agent.tool_plain(lambda disk: disk, name="format_disk")
                 agent.tool_plain(lambda query: query, name="search")
-                await agent.run("Begin.")
+                return (await agent.run("Begin.")).all_messages_json().decode()
 
-        run_to_end(talk(), 60)
-        assert offered == [["search"]]
+        assert "format_disk is not allowed" in run_to_end(talk(), 60)
+        assert offered == [["search"], ["search"]]
 
     def test_a_check_of_the_agent_names_what_is_not_gated_and_nothing_else(self, world):
         model = FunctionModel(_speak(Voice(Actor("lead"))))
