@@ -7,7 +7,7 @@ heartbeats that were read still count (`lease`). It says `deny` longer: also whi
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from toolgate_bus.errors import CodecError, ToolgateError
@@ -29,6 +29,8 @@ MAX_KEPT: Final = 64
 """Maximum number of tables that are kept: those in force, and those that were."""
 SEEN: Final = 12
 """Number of characters of a digest in the own heartbeat."""
+LocalAnswers = Mapping[str, tuple[LocalAnswer, str]]
+"""Answers of local tables, each with the revision that it names, by scheduler."""
 _log = get_logger("toolgate.gate")
 
 
@@ -86,19 +88,36 @@ class LocalTables:
             self._tried.clear()
             self._reading = asyncio.create_task(self._read_missing(), name="toolgate-tables")
 
-    def answer(self, name: str, question: AnyQuestion) -> tuple[LocalAnswer, str] | None:
-        """Return what a scheduler's table answers, and the revision; None if the scheduler is asked."""
+    def answer(self, names: Iterable[str], question: AnyQuestion) -> LocalAnswers:
+        """Return what the tables of these schedulers answer, each with its revision. The others are asked."""
+        found: dict[str, tuple[LocalAnswer, str]] = {}
+        in_force, is_fresh = self.in_force, None
+        for name in names:
+            if (one := in_force.get(name)) is None:
+                continue
+            try:
+                answer = one.table.answer(question)
+            except Exception as error:  # noqa: BLE001 - a fault of ours: the scheduler is asked
+                note_fault("table", error, name)
+                continue
+            if answer is None:
+                continue
+            if answer.verdict.action != "deny":
+                if is_fresh is None:
+                    is_fresh = self.is_fresh
+                if not is_fresh:
+                    continue
+            found[name] = answer, one.revision
+        return found
+
+    def may_miss(self, name: str) -> bool:
+        """Return whether a scheduler need not see a call that another one denies.
+
+        Its table denies calls of which it never hears, so it counts none. One that only says which calls
+        concern it may count those.
+        """
         one = self.in_force.get(name)
-        if one is None:
-            return None
-        try:
-            found = one.table.answer(question)
-        except Exception as error:  # noqa: BLE001 - a fault of ours: the scheduler is asked
-            note_fault("table", error, name)
-            return None
-        if found is None or (found.verdict.action != "deny" and not self.is_fresh):
-            return None
-        return found, one.revision
+        return one is not None and one.table.denies
 
     def denies_all(self, name: str, question: AnyQuestion) -> bool:
         """Return whether a scheduler's table denies every call of this tool by this agent."""
