@@ -68,6 +68,12 @@ ASKED: Final = _counter(
 VERDICTS: Final = _counter(
     "verdicts", "Verdicts received in time, and all of shadows.", "scheduler", "action", "tool", "agent"
 )
+LOCAL_VERDICTS: Final = _counter(
+    "local_verdicts",
+    "Verdicts that gates gave by a scheduler's local table, without asking it; `toolgate_verdicts_total` "
+    "counts them, too.",
+    *("scheduler", "action"),
+)
 RULE_VERDICTS: Final = _counter(
     "rule_verdicts",
     "Verdicts that name the scheduler's rule behind them: deny, modify, ask_user.",
@@ -75,7 +81,8 @@ RULE_VERDICTS: Final = _counter(
 )
 VERDICT_SECONDS: Final = _seconds(
     "verdict",
-    "Seconds from the question to one scheduler's verdict, without holds and admissions; with exemplars.",
+    "Seconds from the question to one scheduler's verdict, without holds, admissions and local verdicts; "
+    "with exemplars.",
     "scheduler",
 )
 ADMISSION_SECONDS: Final = _seconds(
@@ -147,7 +154,7 @@ PAUSED_SECONDS: Final = _seconds(
 
 FLEET: Final = (
     *(DECISIONS, DECISION_SECONDS, ASKED, VERDICTS, RULE_VERDICTS, VERDICT_SECONDS, DECIDED),
-    ADMISSION_SECONDS,
+    *(ADMISSION_SECONDS, LOCAL_VERDICTS),
     *(SILENT, FAILED_OPEN, PASSED_OVER, LATE, INVALID_MODIFIES, OVERRULED, PRIORITY_CAPPED),
     SHADOW_DISAGREEMENTS,
     *(TURNS, TURN_SECONDS, PROVIDER_REQUESTS, PROVIDER_SECONDS, TOKENS, COST, TOOL_CALLS, TOOL_SECONDS),

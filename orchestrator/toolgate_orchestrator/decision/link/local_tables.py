@@ -5,6 +5,7 @@ heartbeats that were read still count (`lease`). It says `deny` longer: also whi
 """
 
 import asyncio
+import contextlib
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -14,6 +15,7 @@ from toolgate_bus.protocol.revision import MAX_REVISION
 from toolgate_bus.ruling.conditions.matching import AnyQuestion
 from toolgate_bus.ruling.local_table import MAX_TABLE, LocalAnswer, LocalTable, table_key
 from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.fact_metrics import LOCAL
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport import lease
 from toolgate_bus.transport.ports import Member, OrchestratorBus
@@ -27,8 +29,6 @@ MAX_KEPT: Final = 64
 """Maximum number of tables that are kept: those in force, and those that were."""
 SEEN: Final = 12
 """Number of characters of a digest in the own heartbeat."""
-LOCAL: Final = " local"
-"""End of the revision of an answer that a table gave."""
 LocalAnswers = Mapping[str, tuple[LocalAnswer, str]]
 """Answers of local tables, each with the revision that it names, by scheduler."""
 _log = get_logger("toolgate.gate")
@@ -58,6 +58,9 @@ class LocalTables:
         self._refused: set[str] = set()
         """Digests of tables that are not as a table must be."""
         self._reading: asyncio.Task[None] | None = None
+        self._tried = asyncio.Event()
+        """Set once each table that was announced has been read, or could not be read, for the first time."""
+        self._tried.set()
         self._is_closed = False
 
     def follow(
@@ -82,6 +85,7 @@ class LocalTables:
             self._seen = seen
             self._bus.report_tables(seen)
         if self._reading is None and self._missing() and not self._is_closed:
+            self._tried.clear()
             self._reading = asyncio.create_task(self._read_missing(), name="toolgate-tables")
 
     def answer(self, names: Iterable[str], question: AnyQuestion) -> LocalAnswers:
@@ -106,10 +110,29 @@ class LocalTables:
             found[name] = answer, one.revision
         return found
 
-    def has_one(self, name: str) -> bool:
-        """Return whether all replicas of a scheduler announce the same table, which was read."""
+    def may_miss(self, name: str) -> bool:
+        """Return whether a scheduler need not see a call that another one denies.
+
+        Its table denies calls of which it never hears, so it counts none. One that only says which calls
+        concern it may count those.
+        """
         one = self.in_force.get(name)
-        return one is not None and bool(one.digest)
+        return one is not None and one.table.denies
+
+    def denies_all(self, name: str, question: AnyQuestion) -> bool:
+        """Return whether a scheduler's table denies every call of this tool by this agent."""
+        one = self.in_force.get(name)
+        try:
+            return one is not None and one.table.denies_all(question)
+        except Exception as error:  # noqa: BLE001 - a fault of ours: the tool is offered
+            note_fault("table", error, name)
+            return False
+
+    async def settle(self, timeout_s: float) -> None:
+        """Wait until the tables that were just announced are read, for at most this many seconds."""
+        if not self._tried.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._tried.wait(), timeout_s)
 
     @property
     def is_fresh(self) -> bool:
@@ -145,9 +168,11 @@ class LocalTables:
                 for name, digest in missing:
                     await self._read_one(name, digest)
                 self._apply()
+                self._tried.set()
                 if self._missing():
                     await asyncio.sleep(AGAIN_S)
         finally:
+            self._tried.set()
             self._reading = None  # the next change of the roster begins again
 
     async def _read_one(self, name: str, digest: str) -> None:

@@ -198,8 +198,7 @@ class Dispatcher:
     ) -> tuple[str, ...]:
         """Return the schedulers that are asked, or answer themselves, about a call that tables may deny.
 
-        If one does, nobody waits for the others. Those with a table have said that they need not see each
-        call; the rest are asked, as they may count calls.
+        If one does, nobody waits for the others. Those that count no calls are left out (`may_miss`).
         """
         client = self._client
         if client is None or not _denies(answers):
@@ -207,7 +206,7 @@ class Dispatcher:
         return tuple(
             name
             for name in asked
-            if name in answers or name in audience.shadows or not client.tables.has_one(name)
+            if name in answers or name in audience.shadows or not client.tables.may_miss(name)
         )
 
     @staticmethod
