@@ -5,6 +5,7 @@ from mutation import BUS, ORCHESTRATOR, Mutant
 _TABLE = f"{BUS}/ruling/local_table.py"
 _TABLES = f"{ORCHESTRATOR}/decision/link/local_tables.py"
 _RULES = "../schedulers/shipped/test_local_table.py"
+_TRIAL = "../oracle/test_tables.py::test_a_table_answers_as_a_linear_evaluation_the_policy_and_the_oracle"
 _GATE = "../orchestrator/decision/test_local_tables.py"
 
 MUTANTS = (
@@ -39,6 +40,22 @@ MUTANTS = (
         "if globs.fits(rule.tools, tool) is not False)",
         "if tool in rule.tools)",
         f"{_RULES}::test_what_is_certain_is_answered_and_the_rest_is_asked",
+    ),
+    Mutant(
+        "local tables",
+        "the index leaves out rules that may be about a name",
+        _TABLE,
+        "if globs.fits(rule.tools, tool) is not False)",
+        "if globs.fits(rule.tools, tool))",
+        _TRIAL,
+    ),
+    Mutant(
+        "local tables",
+        "the index loses the order of rules",
+        _TABLE,
+        "found = tuple(rule for rule in self.rules if globs",
+        "found = tuple(rule for rule in reversed(self.rules) if globs",
+        _TRIAL,
     ),
     Mutant(
         "local tables",
