@@ -114,6 +114,7 @@ check: lint docs test test-newest test-system ## lint, the documents, all tests:
 
 simulate: $(DEV) ## SEEDS (1000) simulated worlds full of faults
 	@$(BIN)/python tests/simulation/simulate.py --seeds $(SEEDS) $(if $(INTO),--into $(INTO))
+	@$(BIN)/python tests/simulation/simulate.py --seeds $(SEEDS) --tables
 
 simulate-mutants: $(DEV) ## bugs planted for it, and how soon each is found
 	@$(BIN)/python tests/mutants.py simulation

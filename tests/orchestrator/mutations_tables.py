@@ -69,9 +69,9 @@ MUTANTS = (
         "local tables",
         "one of several tables counts",
         _TABLES,
-        "            if len(digests) == 1 and (digest := digests.pop()):\n",
-        "            if digest := digests.pop():\n",
-        f"{_GATE}::test_replicas_that_announce_different_tables_are_asked",
+        "        if self.digest:\n",
+        "        if True:\n",
+        f"{_GATE}::test_replicas_that_announce_different_tables_are_asked_about_what_none_denies",
     ),
     Mutant(
         "local tables",
