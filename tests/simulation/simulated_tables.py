@@ -101,9 +101,11 @@ class RulesOnDisk:
         while not process.dead and not process.leaves:
             if has != self.version:
                 wanted = self.version
-                await asyncio.sleep(self._lag(process.name, wanted))
-                if process.dead or process.leaves:
-                    return
+                until = self._loop.time() + self._lag(process.name, wanted)
+                while self._loop.time() < until:
+                    await asyncio.sleep(NOTICE_S)
+                    if process.dead or process.leaves:
+                        return
                 has = self.version
                 self._note(f"{process.name} takes v{has}")
                 await process.worker.swap(make(has), shared())

@@ -38,6 +38,8 @@ class Knowledge:
     read: dict[int, float] = field(default_factory=dict)
     """When it read which table."""
     members: Sequence[Member] = ()
+    started: int = 0
+    """The newest start that it ever saw."""
     proven: set[str] = field(default_factory=set)
     """Starts that a verdict has named: with keys, what the newest announces counts from then on."""
 
@@ -94,7 +96,10 @@ class TableJournal(Journal):
     def _learn(self, known: Knowledge) -> None:
         members = known.members
         if self.plan.signed and members:
-            members = members if max(members, key=lambda one: one.started).start in known.proven else ()
+            newest = max(members, key=lambda one: one.started)
+            known.started = max(known.started, newest.started)
+            is_proven = newest.started == known.started and newest.start in known.proven
+            members = members if is_proven else ()
         digests = {one.table for one in members}
         versions = frozenset(one for one in map(self.version_of, digests) if one is not None)
         if (versions, len(digests) == 1) != (known.versions, known.is_one):
@@ -168,7 +173,8 @@ class TableJournal(Journal):
 
     def _check_unasked(self, agent: str, began: float, decision: Decision) -> None:
         ruled = self._required or (self.plan.denies_without_bus and not decision.passed_over)
-        if decision.allowed and ruled and not self._runs_without(agent, began):
+        looked = self._known.get(agent, Knowledge()).seen_at > 0  # a program begins once it could look
+        if decision.allowed and ruled and looked and not self._runs_without(agent, began):
             self.fail(f"{decision.id[:8]} may run though {self._required} were not asked")
         self._check_rules(agent, began, decision)
 
