@@ -21,6 +21,7 @@ RUNS = {
     "rate": "python tests/benchmarks/rate.py",
     "fleet": "python tests/benchmarks/fleet.py",
     "thinking": "python tests/benchmarks/fleet.py --agents 1000 --think 5",
+    "thinking by table": "python tests/benchmarks/fleet.py --agents 1000 --think 5 --by-table",
     "one_process": "python tests/benchmarks/one_process.py",
     "observed": "python tests/benchmarks/observed.py",
     "reactive": "python tests/benchmarks/reactive_loop.py",
@@ -57,6 +58,10 @@ def measure(name: str) -> dict[str, Any]:
         "day": f"{day.day} {day:%B %Y}",
         "said": [json.loads(line) for line in said.splitlines()],
     }
+
+
+def _is_kept(name: str) -> bool:
+    return name in json.loads(FILE.read_text(encoding="utf-8"))
 
 
 def _figures(name: str) -> dict[str, Any]:
@@ -213,7 +218,9 @@ def fleet_part() -> str:
     """Return the figures of many agents at once."""
     head = ["agents", "calls", "decisions/s", "median", "p99", "memory an agent", "CPU a decision, ms"]
     lines = _header(head)
-    for name, thinking in (("fleet", ""), ("thinking", ", thinking 5 s")):
+    kinds = {"fleet": "", "thinking": ", thinking 5 s", "thinking by table": ", thinking 5 s, by table"}
+    kept = {name: words for name, words in kinds.items() if _is_kept(name)}
+    for name, thinking in kept.items():
         for row in _figures(name)["said"][1:]:
             cpu = " + ".join(
                 f"{row['cpu_us'][kind] / 1000:.2f}" for kind in ("agents", "schedulers", "server")
@@ -222,7 +229,7 @@ def fleet_part() -> str:
             memory = f"{row['bytes_per_agent'] / 1024:.0f} KiB"
             calls, rate = str(row["calls"]["planned"]), str(row["per_second"])
             lines.append(_line([f"{row['agents']}{thinking}", calls, rate, median, p99, memory, cpu]))
-    commands = " and ".join(f"`{_figures(name)['command']}`" for name in ("fleet", "thinking"))
+    commands = " and ".join(f"`{_figures(name)['command']}`" for name in kept)
     lines += ["", f"{commands}, {_figures('fleet')['day']}."]
     return "\n".join(lines)
 
