@@ -158,14 +158,14 @@ def short_mix_part() -> str:
     }
     peers = [name for name in of["mix", 1, 1] if name not in ("floor", *OWN)]
     left = _left_head(rows)
-    lines = _header(["", "floor", "**Toolgate**", *map(_name, peers), "CPU of Toolgate, µs", *left])
+    lines = _header(["schedulers", "floor", "**Toolgate**", *map(_name, peers), "CPU of Toolgate, µs", *left])
     for calls, count, own in ROWS:
         one, many = of.get((calls, count, 1), {}), of.get((calls, count, 64), {})
         if own not in one:
             continue
         ours = many[own]
         cells = [_short(name, one, many) for name in ("floor", own, *peers)]
-        words = f"{count} scheduler{'s' if count > 1 else ''}{HOW[own]}"
+        words = f"{count}{HOW[own]}"
         lines.append(_line([words, *cells, _cpu(ours), *(_left(ours) if left else [])]))
     return "\n".join(lines)
 

@@ -118,7 +118,8 @@ async def measure_capacity(gate: Gate, seconds: float, in_flight: int) -> float:
         nonlocal done
         number = first * 2 + 1
         while loop.time() < until:
-            done += (await gate.decide(call_of(number)[0])).allowed
+            decision = await gate.decide(call_of(number)[0])
+            done += decision.allowed
 
     await asyncio.gather(*map(lane, range(in_flight)))
     return done / seconds
