@@ -173,8 +173,8 @@ def short_mix_part() -> str:
 def _short(name: str, one: dict[str, Any], many: dict[str, Any]) -> str:
     if name == "floor":
         return f"{one[name]['median_us']:.0f} µs · {many[name]['per_second'] / 1000:.0f} k/s"
-    median, rate = one[name]["ratio"]["median"], many[name]["ratio"]["rate"]
-    return f"{median:.1f} · {rate:.2f}" if median >= 1 else f"{median:.2f} · {rate:.2f}"
+    both = {"median": one[name]["ratio"]["median"], "rate": many[name]["ratio"]["rate"]}
+    return _ratios({"ratio": both})
 
 
 def _name(side: str) -> str:
@@ -197,7 +197,8 @@ def _source(run: dict[str, Any]) -> str:
 
 
 def _ratios(side: dict[str, Any]) -> str:
-    return f"{side['ratio']['median']:.1f} · {side['ratio']['rate']:.2f}"
+    median, rate = side["ratio"]["median"], side["ratio"]["rate"]
+    return f"{median:.1f} · {rate:.2f}" if median >= 1 else f"{median:.2f} · {rate:.2f}"
 
 
 def rate_part() -> str:

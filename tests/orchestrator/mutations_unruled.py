@@ -27,8 +27,8 @@ MUTANTS = (
         "overload",
         "one silence is an overload",
         _OVERLOAD,
-        "        if count + 1 < MIN_SILENCES:\n",
-        "        if False:\n",
+        "        if count + 1 < MIN_SILENCES or",
+        "        if",
         f"{_OVERLOADED}::test_a_few_silences_are_no_overload_and_it_ends_once_nothing_is_above_the_bound",
     ),
     Mutant(

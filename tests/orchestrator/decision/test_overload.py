@@ -47,7 +47,7 @@ def offer(times, *, rate=400, places=4, seconds=10.0):
                 answered.append(now - asked[number])
             else:
                 silent += 1
-                overload.record_silence("slow", PATIENCE, now, lambda _: set(open_))
+                overload.record_silence("slow", PATIENCE, now, len(open_), lambda _: set(open_))
         while waiting and working < places:
             next_one = waiting.popleft()
             if now - asked[next_one] <= PATIENCE:
@@ -77,10 +77,14 @@ def test_a_few_silences_are_no_overload_and_it_ends_once_nothing_is_above_the_bo
     overload = Overload()
     many = frozenset((b"", number) for number in range(20))
     for number in range(MIN_SILENCES - 1):
-        assert not overload.record_silence("slow", PATIENCE, number / 100, lambda _: set(many))
-    assert not overload.record_silence("slow", PATIENCE, 10.0, lambda _: set(many))  # long after the others
+        assert not overload.record_silence("slow", PATIENCE, number / 100, len(many), lambda _: set(many))
+    assert not overload.record_silence(
+        "slow", PATIENCE, 10.0, len(many), lambda _: set(many)
+    )  # long after the others
     assert overload.limits == {}
-    told = [overload.record_silence("slow", PATIENCE, 20.0, lambda _: set(many)) for _ in range(10)]
+    told = [
+        overload.record_silence("slow", PATIENCE, 20.0, len(many), lambda _: set(many)) for _ in range(10)
+    ]
     assert told.count(True) == 1
     assert overload.find_full(("slow", "other"), 20.0).keys() == {"slow"}
     for key in many:

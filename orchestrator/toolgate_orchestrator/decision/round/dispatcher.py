@@ -485,7 +485,9 @@ class Dispatcher:
     def _note_overload(self, client: GateClient, name: str) -> None:
         """Note a question that stayed unanswered. Log once if the scheduler is asked too much."""
         overload = client.overload
-        if overload.record_silence(name, self._patience, time.monotonic(), self.table.find_waiting):
+        table = self.table
+        waiting = len(table.open)
+        if overload.record_silence(name, self._patience, time.monotonic(), waiting, table.find_waiting):
             _log.warning(
                 "a scheduler is overloaded: calls that it cannot answer in time are denied at once, or run "
                 "without it if it is optional",

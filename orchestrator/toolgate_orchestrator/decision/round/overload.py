@@ -68,11 +68,12 @@ class Overload:
         """Unanswered questions of schedulers that are not overloaded: since when, and how many."""
 
     def record_silence(
-        self, name: str, patience: float, now: float, find_open: Callable[[str], set[Key]]
+        self, name: str, patience: float, now: float, waiting: int, find_open: Callable[[str], set[Key]]
     ) -> bool:
         """Record a question that stayed unanswered. Return whether the scheduler is overloaded from now on.
 
-        `find_open` returns the questions that wait for a scheduler.
+        `waiting` is the number of open questions of all; `find_open` returns those that wait for a scheduler,
+        and takes a while where there are many.
         """
         if (limit := self.limits.get(name)) is not None:
             limit.shrink(patience, now)
@@ -81,13 +82,10 @@ class Overload:
         if now - since > patience:
             since, count = now, 0
         self._silences[name] = since, count + 1
-        if count + 1 < MIN_SILENCES:
-            return False
-        in_flight = find_open(name)
-        if count + 1 < SILENT_PART * len(in_flight):
+        if count + 1 < MIN_SILENCES or count + 1 < SILENT_PART * waiting:
             return False
         del self._silences[name]
-        self.limits[name] = InFlightLimit(in_flight, now)
+        self.limits[name] = InFlightLimit(find_open(name), now)
         return True
 
     def find_full(self, asked: Iterable[str], now: float) -> Mapping[str, ExclusionReason]:
