@@ -69,7 +69,7 @@ soak-attacks: $(DEV) ## dress up CASES calls (200000) that policies deny
 soak-oracle: $(DEV) ## try CASES (200000) of rules and values
 	@$(BIN)/python tests/oracle/run.py --cases $(CASES) --jobs 2
 
-soak-tables: $(DEV) ## hold CASES (200000) answers of local tables against rules read otherwise
+soak-tables: $(DEV) ## hold CASES (200000) answers of local tables against others
 	@$(BIN)/python tests/oracle/tables.py --cases $(CASES) --jobs 2
 
 soak-properties: $(DEV) ## property tests on EXAMPLES (1000) new examples each
