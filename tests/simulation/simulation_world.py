@@ -16,7 +16,7 @@ from simulated_ledger import LedgerArchive, SimulatedLedger, SimulatedLedgerClie
 from simulated_replicas import ReplicaProcess, SimulatedFacts, SimulatedSchedulerBus
 from simulated_schedulers import answer_hold, make_scheduler
 from simulated_server import Remote, SimulatedServer
-from simulated_tables import RulesOnDisk, StatusWatch, is_policy, with_rules
+from simulated_tables import POLICY, RulesOnDisk, StatusWatch, is_policy, with_rules
 from simulation_end import check_end, forgotten_decisions
 from simulation_journal import BrokenInvariant, Journal
 from simulation_plan import FORGETS, MAX_HOLD, PATIENCE, PERSON_S, TOOLS, Plan, SchedulerPlan, draw, tool_of
@@ -367,9 +367,9 @@ class World:
                 journal.reads(name, key)
             return raw
 
-        def answers(scheduler: str, question: Any) -> Any:
-            found = answer(scheduler, question)
-            journal.answers(name, question, found)
+        def answers(schedulers: Any, question: Any) -> Any:
+            found = answer(schedulers, question)
+            journal.answers(name, question, found.get(POLICY))
             return found
 
         bus.store.get, client.tables.answer = get, answers  # type: ignore[method-assign]
