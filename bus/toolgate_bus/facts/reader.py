@@ -21,7 +21,7 @@ from typing import Any, Final
 import anyio
 
 from toolgate_bus.errors import CodecError, ConfigError, ToolgateError, TransportError
-from toolgate_bus.facts.entries import Fact, read_entry, read_page
+from toolgate_bus.facts.entries import EntryFrames, Fact, read_entry, read_page
 from toolgate_bus.facts.sequence import SeenNumbers
 from toolgate_bus.facts.spread_reads import Groups, SpreadReads
 from toolgate_bus.protocol.keys import Keys, shard_of
@@ -85,6 +85,7 @@ class FactsReader(FactStream):
         if role in _PATIENT:
             self._block_ms, self._look_s = LONG_BLOCK_MS, LONG_LOOK_S
         self._last: dict[str, bytes] = {}
+        self._frames = EntryFrames()
         self._seen: defaultdict[str, SeenNumbers] = defaultdict(SeenNumbers)
         self._drained: set[str] = set()
         """Writers that are gone and whose streams were read to the end."""
@@ -126,6 +127,7 @@ class FactsReader(FactStream):
         while ask or heads:
             own = ((self._keys.facts(name), starts[name]) for name in ask)
             pages = [read_page(page) for page in await read_first(self._commands, own, each)]
+            await self._look_up(self._commands, ask, pages)
             for name, page in zip(ask, pages, strict=True):
                 waiting[name] = deque(
                     fact for entry, fields in page for fact in self._fresh(name, entry, fields)
@@ -156,10 +158,11 @@ class FactsReader(FactStream):
         writers = await self.writers()
         each = max(MIN_PAGE, entries // max(1, len(writers)))
         pages = await read_last(self._commands, map(self._keys.facts, writers), each)
+        pages = [read_page(page) for page in pages]
+        await self._look_up(self._commands, writers, pages)
         now, since = await self.now_ms(), 0
         found: list[tuple[tuple[int, int], Fact]] = []
         for name, page in zip(writers, pages, strict=True):
-            page = read_page(page)
             if len(page) == each:
                 since = max(since, entry_order(page[-1][0].decode())[0])
             found += [
@@ -220,6 +223,7 @@ class FactsReader(FactStream):
             if now - since >= FORGET_S:
                 for of_writer in (self._last, self._seen):
                     of_writer.pop(name, None)
+                self._frames.forget(self._keys.facts(name))
                 self._drained.discard(name)
         return await self._next(alive, self._block_ms if wait_ms is None else wait_ms)
 
@@ -228,6 +232,7 @@ class FactsReader(FactStream):
         names = orchestrators or sorted(self._last.keys() - self._drained - self._barred)
         read, reply, is_whole = await self._read(names, 0, self._beside) if names else ((), (), True)
         by_key = {self._keys.facts(name).encode(): name for name in read}
+        await self._frames.look_up(self._beside, {key.decode(): page for key, page in reply})
         self.is_whole = is_whole  # set last: other reads may run meanwhile
         return self._sort(fact for key, entries in reply for fact in self._take(by_key[key], entries))
 
@@ -309,6 +314,7 @@ class FactsReader(FactStream):
             self.is_whole = True
             return []
         read, reply, is_whole = await self._read(names, block_ms, self._commands)
+        await self._frames.look_up(self._commands, {key.decode(): page for key, page in reply})
         self.is_whole = is_whole
         by_key = {self._keys.facts(name).encode(): name for name in read}
         found: list[Fact] = []
@@ -378,6 +384,10 @@ class FactsReader(FactStream):
         self._barred |= barred
         return bool(barred)
 
+    async def _look_up(self, commands: Commands, names: Sequence[str], pages: Sequence[Any]) -> None:
+        """Read what the entries of these writers' pages build on."""
+        await self._frames.look_up(commands, dict(zip(map(self._keys.facts, names), pages, strict=True)))
+
     def _take(self, orchestrator: str, entries: Sequence[Any]) -> list[Fact]:
         """Return the facts of these entries that were not read before, and move the position behind them."""
         last, end = self._last.get(orchestrator, FIRST_ID), entries[-1][0]
@@ -388,7 +398,12 @@ class FactsReader(FactStream):
     def _fresh(self, orchestrator: str, entry: bytes, fields: Sequence[bytes]) -> list[Fact]:
         """Return the facts of one entry that were not read before."""
         fresh, seen = [], self._seen[orchestrator]
-        for fact in read_entry(fields, seen.has_all):
+        try:
+            frame = self._frames.open(self._keys.facts(orchestrator), entry, fields)
+        except CodecError as error:
+            metrics.count(metrics.BAD_MESSAGES, "orchestrator", error.reason)
+            return []
+        for fact in read_entry(frame, seen.has_all):
             number = fact.get("seq")
             try:
                 if number is not None and not seen.take(number):

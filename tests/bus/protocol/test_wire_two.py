@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.errors import CodecError, ConfigError
 from toolgate_bus.protocol import codec, packing
+from toolgate_bus.protocol.compression import compress, decompress
 from toolgate_bus.protocol.events import Continue, Deny
 from toolgate_bus.protocol.revision import Revision, revision_of
 from toolgate_bus.protocol.signing import Keyring, digest
@@ -97,6 +98,16 @@ def test_a_golden_frame_is_read_and_written_byte_for_byte(vector):
     ]
     assert packing.items(raw(vector, "frame")) == items
     assert packing.frame([packing.item(*one) for one in items]) == raw(vector, "frame")
+
+
+@pytest.mark.parametrize("vector", named(WIRE["compressed"]))
+def test_a_golden_compressed_frame_is_opened_and_what_is_hostile_is_refused(vector):
+    opened = raw(vector, "zlib"), raw(vector, "base") or b""
+    if "reason" in vector:
+        assert refusal(decompress, *opened) == vector["reason"]
+    else:
+        assert decompress(*opened) == raw(vector, "frame")
+        assert decompress(compress(raw(vector, "frame"), opened[1]), opened[1]) == raw(vector, "frame")
 
 
 @pytest.mark.parametrize("vector", named(WIRE["signatures"]))

@@ -52,14 +52,15 @@ class FactBuffer:
         self._unconfirmed.extend(frames)
         return [frame for frame, _ in frames]
 
-    def confirm_oldest(self) -> None:
-        """Note that the server has taken the oldest frame that was written."""
+    def confirm_oldest(self) -> bytes:
+        """Note that the server has taken the oldest frame that was written, and return that frame."""
         frame, _ = self._unconfirmed.popleft()
         now = time.monotonic()
         self._kept.append((now, frame))
         self._kept_bytes += len(frame)
         while self._kept and (self._kept_bytes > MAX_KEPT_BYTES or self._kept[0][0] < now - KEPT_S):
             self._kept_bytes -= len(self._kept.popleft()[1])
+        return frame
 
     def take_back(self) -> None:
         """Count the frames that are still kept as not confirmed: a failover may have forgotten them.

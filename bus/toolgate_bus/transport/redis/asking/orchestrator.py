@@ -391,6 +391,7 @@ class RedisOrchestratorBus(OrchestratorBus):
 
     def _adopt(self, view: RosterView) -> None:
         self._is_read = self._is_read or view.readers > 0
+        self._outbox.compressor.is_on = view.reads_compressed
         present = (*view.members, *view.gone)
         if self._schedulers.adopt(present, time.monotonic()):
             self._listener.on_roster_change(present)

@@ -19,6 +19,7 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Arg, FactPayload
 from toolgate_bus.transport.redis.asking.fact_buffer import FACTS_RETENTION_MS, FactBuffer
+from toolgate_bus.transport.redis.asking.fact_compressor import FactCompressor
 from toolgate_bus.transport.redis.client.connection import open_link
 from toolgate_bus.transport.redis.client.link import Link, ServerError, pack_command
 from toolgate_bus.transport.redis.roster.roster import BEAT_SECONDS
@@ -85,6 +86,7 @@ class Publisher:
         self._along_at = 0.0
         """Time from which they go along with questions (`time.monotonic`)."""
         self._facts = FactBuffer()
+        self.compressor = FactCompressor()
         self._facts_tag = _Facts(0)
         self._facts_refused = False
         self._is_trial = False
@@ -143,6 +145,7 @@ class Publisher:
         """
         now = time.monotonic()
         self._is_kept = False
+        self.compressor.forget()
         self._facts_refused = self._is_trial = False
         self._write_kept(now)
         again, self._again = self._again, []
@@ -346,7 +349,7 @@ class Publisher:
 
     def _command_of(self, frame: bytes) -> bytes:
         key = self._keys.facts(self._orchestrator)
-        return pack_command(("XADD", key, "*", "event", "facts", "frame", frame))
+        return pack_command(("XADD", key, "*", *self.compressor.fields(frame)))
 
     def _write_unconfirmed(self, most: int | None = None) -> None:
         """Write the unconfirmed frames again, in order."""
@@ -378,7 +381,7 @@ class Publisher:
 
     def _on_facts_reply(self, reply: Any) -> None:
         if not isinstance(reply, ServerError):
-            self._facts.confirm_oldest()
+            self.compressor.confirm(self._facts.confirm_oldest(), reply)
             self._fact_written()
             if self._is_trial:
                 self._write_rest()
@@ -387,6 +390,7 @@ class Publisher:
             return
         metrics.count(metrics.REFUSED_WRITES, "facts")
         self._is_kept = False  # perhaps there is no stream yet that could expire
+        self.compressor.forget()
         self._facts_tag = _Facts(self._facts_tag.tried + 1)  # other replies under way do not count any more
         if not self._facts_refused:
             self._facts_refused = True

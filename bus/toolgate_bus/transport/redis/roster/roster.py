@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, get_args
 
 from toolgate_bus.errors import CodecError
+from toolgate_bus.protocol import compression
 from toolgate_bus.protocol.keys import Keys, shard_of
 from toolgate_bus.protocol.names import RESERVED_NAMES
 from toolgate_bus.protocol.packing import VERSION, pack, unpack
@@ -70,8 +71,16 @@ class RosterView:
     """Beginning of the digest that each living orchestrator has seen of each scheduler's local table.
 
     None for an orchestrator that uses no tables."""
+    plain_readers: frozenset[str] = frozenset()
+    """Living facts readers that do not say that they read compressed frames."""
     hooks: frozenset[str] = frozenset()
     """Living owners of ledgers that hooks keep."""
+
+    @property
+    def reads_compressed(self) -> bool:
+        """True if everybody here who may read facts reads compressed frames."""
+        members = (*self.members, *self.gone)
+        return not self.plain_readers and all(compression.KIND in one.kinds for one in members)
 
     def readers_by_role(self) -> dict[str, int]:
         """Return the number of living facts readers in each role of `READER_ROLES`, and in `other` if any."""
@@ -129,13 +138,19 @@ def decode_tables(raw: bytes) -> dict[str, str] | None:
 
 def encode_role(role: ReaderRole) -> bytes:
     """Return a facts reader's heartbeat."""
-    return pack({"role": role})
+    return pack({"role": role, "kinds": [compression.KIND]})
 
 
 def decode_role(raw: bytes) -> str:
     """Return the role in a facts reader's heartbeat: `follower` by default, `other` if unknown."""
     role = _field(raw, "role", "follower")
     return role if isinstance(role, str) and role in READER_ROLES else "other"
+
+
+def _is_plain(raw: bytes) -> bool:
+    """Return whether a facts reader's heartbeat does not say that it reads compressed frames."""
+    kinds = _field(raw, "kinds")
+    return not isinstance(kinds, list) or compression.KIND not in kinds
 
 
 def _field(raw: bytes, name: str, default: str | None = None) -> Any:
@@ -289,6 +304,7 @@ class Roster:
             },
             tables={name[2:]: decode_tables(beat) for name, beat in found.items() if name[0] == "o"},
             readers=len(roles),
+            plain_readers=frozenset(name for name in roles if _is_plain(found[f"r:{name}"])),
             roles=roles,
             gone=gone,
             hooks=frozenset(name[2:] for name in found if name[0] == "h"),

@@ -222,6 +222,11 @@ async def read_first(commands: Commands, starts: Iterable[tuple[str, str]], most
     return await commands.pipeline(asks) if asks else []
 
 
+async def read_entries(commands: Commands, asks: Sequence[tuple[str, bytes]]) -> list[Any]:
+    """Return the entry of each stream and id, in a page of its own; an empty page if it is gone."""
+    return await commands.pipeline([("XRANGE", key, id_, id_, "COUNT", 1) for key, id_ in asks])
+
+
 async def read_last(commands: Commands, keys: Iterable[str], most: int) -> list[Any]:
     """Return a page of each stream, newest first."""
     asks = [("XREVRANGE", key, "+", "-", "COUNT", most) for key in keys]
