@@ -1,4 +1,4 @@
-"""Compressed frames of facts: what a writer compresses, every reader opens, from wherever it begins to read."""
+"""Compressed frames of facts: what a writer compresses, readers open, from wherever they begin to read."""
 
 import zlib
 

@@ -12,8 +12,8 @@ from toolgate_bus.protocol.compression import MAX_BASE, compress
 from toolgate_bus.transport.ports import Arg
 
 BASE_S: Final = 10.0
-"""Seconds that frames build on the same base. It bounds what is unreadable if somebody deletes the stream, and
-how much longer than its facts a base must be kept."""
+"""Seconds that frames build on the same base. It bounds what is unreadable if somebody deletes the stream,
+and how much longer than its facts a base must be kept."""
 _FIRST: Final = b"-0"
 """End of most entry ids, which a base leaves out."""
 
