@@ -98,7 +98,9 @@ class FactsReader(FactStream):
         self.is_whole = True
         self._spread: SpreadReads | None = None
         self._me = f"r:{socket.gethostname()[:32]}-{os.getpid()}-{secrets.token_hex(3)}"
-        self._heartbeat = encode_role(role)
+        self._role = role
+        self._read_ms = 0
+        """Server time up to which all facts were read; 0 if that is unknown."""
 
     async def read_all(self) -> list[Fact]:
         """Return every fact that is still kept, oldest first."""
@@ -257,6 +259,7 @@ class FactsReader(FactStream):
 
         With `numbers`, facts that a writer wrote again are skipped as if they had been read here.
         """
+        self._read_ms = 0
         self._seen.clear()
         self._seen.update({name: SeenNumbers(number) for name, number in (numbers or {}).items()})
         self._drained.clear()
@@ -283,7 +286,7 @@ class FactsReader(FactStream):
 
     async def join(self) -> None:
         """Enter the roster as a reader of facts."""
-        await self._roster.write(self._me, self._heartbeat)
+        await self._roster.write(self._me, self._heartbeat())
         await self._roster.wake_orchestrators()
 
     async def leave(self) -> None:
@@ -291,12 +294,22 @@ class FactsReader(FactStream):
         with contextlib.suppress(TransportError):
             await self._roster.leave(self._me)
 
+    def _heartbeat(self) -> bytes:
+        return encode_role(self._role, self._read_ms)
+
+    async def _write_beat(self) -> None:
+        await self._roster.write(self._me, self._heartbeat())
+
+    def stand_by(self) -> None:
+        """Read nothing until further notice: facts need not be kept for this reader."""
+        self._read_ms = 0
+
     async def _beat(self) -> None:
         beat: Callable[[], Awaitable[None]] = self.join
         while True:
             with contextlib.suppress(ToolgateError):  # reads report what is wrong
                 await beat()
-                beat = partial(self._roster.write, self._me, self._heartbeat)
+                beat = self._write_beat
             await anyio.sleep(BEAT_SECONDS)
 
     async def writers(self) -> list[str]:
@@ -313,6 +326,7 @@ class FactsReader(FactStream):
             await anyio.sleep(block_ms / 1000)
             self.is_whole = True
             return []
+        began_ms = self._roster.seconds * 1000
         read, reply, is_whole = await self._read(names, block_ms, self._commands)
         await self._frames.look_up(self._commands, {key.decode(): page for key, page in reply})
         self.is_whole = is_whole
@@ -323,6 +337,9 @@ class FactsReader(FactStream):
             name = by_key[key]
             told.add(name)
             found += self._take(name, entries)
+        full = [entry_order(entries[-1][0].decode())[0] for _, entries in reply if len(entries) >= PAGE]
+        if is_whole:
+            self._read_ms = min((began_ms, *full))
         now = time.monotonic()
         self._missed = {name: self._missed.get(name, now) for name in self._last if name not in alive}
         self._drained.update(

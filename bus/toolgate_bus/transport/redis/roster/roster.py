@@ -47,6 +47,7 @@ EVERYONE: Final = ("schedulers", "orchestrators", "readers", OLD)
 """The kinds that people ask for: hooks only look for each other."""
 PART: Final = 256
 """Number of heartbeats read at a time."""
+_LATEST_MS: Final = 2**53
 _log = get_logger("toolgate.bus")
 
 
@@ -73,6 +74,8 @@ class RosterView:
     None for an orchestrator that uses no tables."""
     plain_readers: frozenset[str] = frozenset()
     """Living facts readers that do not say that they read compressed frames."""
+    read_ms: int = 0
+    """Server time in milliseconds up to which the slowest living facts reader has read; 0 if none tells."""
     hooks: frozenset[str] = frozenset()
     """Living owners of ledgers that hooks keep."""
 
@@ -136,9 +139,16 @@ def decode_tables(raw: bytes) -> dict[str, str] | None:
     return {name: one for name, one in told.items() if isinstance(name, str) and isinstance(one, str)}
 
 
-def encode_role(role: ReaderRole) -> bytes:
-    """Return a facts reader's heartbeat."""
-    return pack({"role": role, "kinds": [compression.KIND]})
+def encode_role(role: ReaderRole, read_ms: int = 0) -> bytes:
+    """Return a facts reader's heartbeat. `read_ms` is the server time up to which it has read; 0: unknown."""
+    told = {"role": role, "kinds": [compression.KIND]}
+    return pack({**told, "read_ms": read_ms} if read_ms else told)
+
+
+def decode_read_ms(raw: bytes) -> int:
+    """Return the time up to which a facts reader has read; 0 if it does not tell."""
+    told = _field(raw, "read_ms")
+    return told if type(told) is int and 0 < told < _LATEST_MS else 0
 
 
 def decode_role(raw: bytes) -> str:
@@ -304,6 +314,7 @@ class Roster:
             },
             tables={name[2:]: decode_tables(beat) for name, beat in found.items() if name[0] == "o"},
             readers=len(roles),
+            read_ms=min(filter(None, (decode_read_ms(found[f"r:{name}"]) for name in roles)), default=0),
             plain_readers=frozenset(name for name in roles if _is_plain(found[f"r:{name}"])),
             roles=roles,
             gone=gone,
