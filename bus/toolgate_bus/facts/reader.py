@@ -15,7 +15,6 @@ import socket
 import time
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence, Set
-from functools import partial
 from typing import Any, Final
 
 import anyio

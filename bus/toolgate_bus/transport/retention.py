@@ -1,7 +1,7 @@
 """How long facts are kept on the server, and how many bytes of them. Pure.
 
-Operators set both for a namespace. Facts are kept for `seconds`, and longer while a living reader of facts has
-not read them. If that takes more than `bytes`, the oldest go first, whoever has read them.
+Operators set both for a namespace. Facts are kept for `seconds`, and longer while a living reader of facts
+has not read them. If that takes more than `bytes`, the oldest go first, whoever has read them.
 """
 
 from collections.abc import Mapping

@@ -189,7 +189,10 @@ class RedisOrchestratorBus(OrchestratorBus):
             if self._was_up:
                 await self._roster.leave(f"o:{self.orchestrator}")
                 written, now = await self._commands.pipeline(
-                    [("PEXPIRE", self._keys.facts(self.orchestrator), self._outbox.retention.expiry_ms), ("TIME",)]
+                    [
+                        ("PEXPIRE", self._keys.facts(self.orchestrator), self._outbox.retention.expiry_ms),
+                        ("TIME",),
+                    ]
                 )
                 if written == 1:
                     await self._heart.keep_facts(int(now[0]) * 1000)

@@ -111,7 +111,11 @@ class OrchestratorHeart:
         commands: list[Sequence[Arg]] = [
             *look.commands,
             *told,
-            *([("PEXPIRE", self._keys.facts(self._orchestrator), self._outbox.retention.expiry_ms)] if keeps_facts else []),
+            *(
+                [("PEXPIRE", self._keys.facts(self._orchestrator), self._outbox.retention.expiry_ms)]
+                if keeps_facts
+                else []
+            ),
             *self._agents.commands(),
             *self._upkeep(everything=hurry),
         ]
