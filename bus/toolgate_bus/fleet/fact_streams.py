@@ -46,8 +46,9 @@ def facts_findings(
         found.append(warning(SUBJECT, "facts-memory", what, change))
     if usage is not None and usage.bytes >= WARN_AT * kept.bytes:
         what = (
-            f"facts take {usage.bytes // 2**20} MiB of the {kept.bytes // 2**20} MiB that they may: beyond that "
-            f"the oldest are dropped before their {kept.seconds // 60} min are over, even if a reader needs them"
+            f"facts take {usage.bytes // 2**20} MiB of the {kept.bytes // 2**20} MiB that they may: beyond "
+            f"that the oldest are dropped before their {kept.seconds // 60} min are over, even if a reader "
+            "needs them"
         )
         change = "toolgate decisions keep --size MB for more, or --seconds for a shorter time"
         found.append(warning(SUBJECT, "facts-bytes", what, change))

@@ -17,7 +17,7 @@ LEVEL: Final = 1
 """Level of zlib. Measured on frames of one fact, levels 1 to 6 differ by 1 % of the size, and on frames of 64
 facts by 8 %, for twice the CPU."""
 MAX_BASE: Final = 4096
-"""Maximum size of a base in bytes, uncompressed. A longer frame holds many facts, and gains little from it."""
+"""Maximum size of a base in bytes, uncompressed. A longer frame holds many facts, and gains less."""
 
 
 def compress(frame: bytes, base: bytes = b"") -> bytes:

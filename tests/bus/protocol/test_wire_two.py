@@ -24,7 +24,14 @@ from toolgate_bus.transport.heartbeats import (
     is_signed,
 )
 from toolgate_bus.transport.ports import Member
-from toolgate_bus.transport.redis.roster.roster import decode_reading, decode_wire, encode_reading
+from toolgate_bus.transport.redis.roster.roster import (
+    decode_read_ms,
+    decode_reading,
+    decode_role,
+    decode_wire,
+    encode_reading,
+    encode_role,
+)
 
 pytestmark = pytest.mark.pure
 
@@ -127,6 +134,13 @@ def test_the_golden_signatures_are_made_and_accepted(vector):
 @pytest.mark.parametrize("vector", named(WIRE["withdrawn"]))
 def test_the_golden_withdrawals_are_taken(vector):
     codec.check_withdrawal(packing.Item(ID, vector["phase"], raw(vector), None, 2))
+
+
+@pytest.mark.parametrize("vector", named(WIRE["readers"]))
+def test_the_golden_heartbeat_of_a_reader_of_facts_is_read_and_written_byte_for_byte(vector):
+    role, read_ms = vector["fields"]["role"], vector["fields"].get("read_ms", 0)
+    assert encode_role(role, read_ms) == raw(vector, "value")
+    assert (decode_role(raw(vector, "value")), decode_read_ms(raw(vector, "value"))) == (role, read_ms)
 
 
 def test_the_golden_heartbeats_are_read_and_written_byte_for_byte():
