@@ -86,9 +86,13 @@ class FactRetention:
     def _count(self, keys: Keys, now_ms: int, horizon: Horizon, added: int) -> list[Sequence[Arg]]:
         """Return commands that count what was added, forget old minutes, and read what is set and kept."""
         over = [one for one in self._usage.written if (one + 1) * MINUTE_MS <= horizon.oldest_ms]
+        changes: list[Sequence[Arg]] = []
+        if added:
+            changes.append(("HINCRBY", keys.facts_bytes, now_ms // MINUTE_MS, added))
+        if over:
+            changes.append(("HDEL", keys.facts_bytes, *over))
         return [
-            *([("HINCRBY", keys.facts_bytes, now_ms // MINUTE_MS, added)] if added else []),
-            *([("HDEL", keys.facts_bytes, *over)] if over else []),
+            *changes,
             ("PEXPIRE", keys.facts_bytes, self.expiry_ms),
             ("GET", keys.facts_kept),
             ("HGETALL", keys.facts_bytes),
