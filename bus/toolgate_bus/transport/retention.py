@@ -1,7 +1,8 @@
 """How long facts are kept on the server, and how many bytes of them. Pure.
 
 Operators set both for a namespace. Facts are kept for `seconds`, and longer while a living reader of facts
-has not read them. If that takes more than `bytes`, the oldest go first, whoever has read them.
+has not read them, but never longer than `MAX_KEEP_S`. If that takes more than `bytes`, the oldest go first,
+whoever has read them.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,9 @@ from toolgate_bus.protocol import packing
 KEEP_S: Final = 3600
 MIN_KEEP_S: Final = 600
 """Ten minutes: a reader that is restarted loses nothing."""
-MAX_KEEP_S: Final = 86_400
+MAX_KEEP_S: Final = 6000
+"""Facts are never kept longer, for whatever reader: a ledger remembers for two hours what it has settled, and
+must not meet an older fact again, or it would charge twice."""
 MAX_BYTES: Final = 2**30
 """Bytes of facts by default: an hour of 1,500 decisions a second."""
 MIN_BYTES: Final = 64 * 2**20
@@ -86,7 +89,7 @@ def find_horizon(usage: FactUsage, now_ms: int, read_ms: int = 0) -> Horizon:
     """
     oldest = now_ms - usage.kept.seconds * 1000
     if 0 < read_ms < oldest:
-        oldest = read_ms
+        oldest = max(read_ms, now_ms - MAX_KEEP_S * 1000)
     total = 0
     for minute in sorted(usage.written, reverse=True):
         total += usage.written[minute]

@@ -11,6 +11,7 @@ from toolgate_bus.transport.redis.roster.roster import Roster
 from toolgate_bus.transport.redis.storage.retention import read_usage, write_retention
 from toolgate_bus.transport.retention import (
     KEEP_S,
+    MAX_KEEP_S,
     MIN_BYTES,
     MINUTE_MS,
     FactUsage,
@@ -39,7 +40,8 @@ async def _commands(server_url):
     [
         ({}, 0, Horizon(NOW - HOUR)),
         ({}, NOW - 5, Horizon(NOW - HOUR)),  # nobody's reading makes facts go sooner
-        ({}, NOW - 2 * HOUR, Horizon(NOW - 2 * HOUR)),
+        ({}, NOW - HOUR - 9, Horizon(NOW - HOUR - 9)),
+        ({}, NOW - 2 * HOUR, Horizon(NOW - MAX_KEEP_S * 1000)),
         ({1000: 5, 990: MIN_BYTES - 5}, 0, Horizon(NOW - HOUR)),
         ({1000: 5, 990: MIN_BYTES}, 0, Horizon(991 * MINUTE_MS, True)),
         ({1000: 5, 990: MIN_BYTES}, NOW - 2 * HOUR, Horizon(991 * MINUTE_MS, True)),
@@ -113,7 +115,7 @@ async def test_a_slow_living_reader_has_facts_kept_until_it_stands_by(commands, 
     view = await roster.read()
     assert view.read_ms == 6 * MINUTE_MS
     mine = FactRetention()
-    await mine.keep(commands, keys, "a", 9 * MINUTE_MS + 2 * HOUR, view.read_ms)
+    await mine.keep(commands, keys, "a", 9 * MINUTE_MS + HOUR, view.read_ms)
     assert await commands.execute("XLEN", keys.facts("a")) == 3
     await reader.next(1)
     await reader.join()

@@ -52,10 +52,10 @@ def keep(
     \b
       toolgate decisions keep                      3600 s and 1024 MB unless set
       toolgate decisions keep --seconds 600
-      toolgate decisions keep --seconds 7200 --size 4096
+      toolgate decisions keep --seconds 6000 --size 4096
 
     While a living reader (exporter, archiver, console) is behind, facts are kept
-    for longer, until it has read them. The size is a bound for all agents of the
+    for longer, until it has read them, at most 6000 s. The size is a bound for all agents of the
     namespace together, as they count what they write. Beyond it the oldest facts
     go first, whoever still needs them: toolgate doctor and the metric
     toolgate_facts_bytes tell before, toolgate_facts_cut_total counts it. Agents
