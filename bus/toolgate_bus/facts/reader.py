@@ -40,8 +40,8 @@ from toolgate_bus.transport.redis.storage.reads import (
 )
 
 PAGE: Final = 100
-"""Number of entries of a writer that are read at a time. Each holds up to 64 facts, and a reader that is behind
-has them all in memory: of 500 entries that was over 60 MB."""
+"""Number of entries of a writer that are read at a time. Each holds up to 64 facts, and a reader that is
+behind has them all in memory: of 500 entries that was 60 MB."""
 BUFFERED: Final = 2000
 """Maximum number of entries that `read_stored` has in memory; each holds up to 64 facts."""
 SWEEP_S: Final = 60.0
