@@ -1,6 +1,9 @@
 """How long facts are kept: for their time, longer for a slow reader, never more bytes than allowed."""
 
+import json
+
 import pytest
+from toolgate_bus.commands.decisions.cli import app
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
@@ -11,6 +14,7 @@ from toolgate_bus.transport.redis.roster.roster import Roster
 from toolgate_bus.transport.redis.storage.retention import read_usage, write_retention
 from toolgate_bus.transport.retention import (
     KEEP_S,
+    MAX_BYTES,
     MAX_KEEP_S,
     MIN_BYTES,
     MINUTE_MS,
@@ -21,6 +25,7 @@ from toolgate_bus.transport.retention import (
     encode_retention,
     find_horizon,
 )
+from typer.testing import CliRunner
 
 NOW = 1_000 * MINUTE_MS + 30_000
 HOUR = KEEP_S * 1000
@@ -98,6 +103,21 @@ async def test_beyond_the_bytes_the_oldest_facts_of_the_living_and_the_dead_go_a
     assert metrics.FACTS_CUT.series[()] > cut
     assert await commands.execute("ZRANGE", keys.writers, 0, -1) == [b"me"]
     assert (await read_usage(commands, namespace)).bytes == MIN_BYTES // 2 + 1
+
+
+def test_the_command_sets_what_agents_keep_and_refuses_what_ledgers_could_not_bear(server_url, namespace):
+    def run(*words):
+        bus = ("--redis", server_url, "--namespace", namespace)
+        return CliRunner().invoke(app, ["keep", *words, "--json", *bus])
+
+    told = {"facts_keep_s": KEEP_S, "max_bytes": MAX_BYTES, "bytes": 0}
+    assert json.loads(run().stdout) == told
+    told |= {"facts_keep_s": 600}
+    assert json.loads(run("--seconds", "600").stdout) == told
+    told |= {"max_bytes": 64 * 2**20}
+    assert json.loads(run("--size", "64").stdout) == json.loads(run().stdout) == told
+    for words in (("--seconds", "599"), ("--seconds", "7200"), ("--size", "63")):
+        assert run(*words).exit_code == 2
 
 
 async def test_a_slow_living_reader_has_facts_kept_until_it_stands_by(commands, namespace, monkeypatch):
