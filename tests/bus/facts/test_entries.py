@@ -1,12 +1,14 @@
 """Compressed frames of facts: what a writer compresses, readers open, from wherever they begin to read."""
 
+import tracemalloc
 import zlib
 
 import pytest
+from toolgate_bus.errors import CodecError
 from toolgate_bus.facts import record
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol import packing
-from toolgate_bus.protocol.compression import MAX_BASE, compress
+from toolgate_bus.protocol.compression import MAX_BASE, compress, decompress
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.redis.asking import fact_compressor
@@ -103,6 +105,20 @@ def test_a_long_frame_is_no_base_and_nothing_is_compressed_where_one_reads_plain
     assert names(compressor.fields(frame, MANY)) == ("event", "frame")  # what many facts share stands once
     compressor.is_on = False
     assert compressor.fields(frame) == ("event", "facts", "frame", frame)
+
+
+@pytest.mark.pure
+def test_no_bytes_unpack_to_more_than_a_frame_may_hold():
+    bomb = zlib.compress(bytes(50_000_000), 9)
+    assert len(bomb) < 50_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(CodecError, match="more than"):
+            decompress(bomb)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 4 * packing.MAX_FRAME
 
 
 async def test_a_reader_that_begins_anywhere_finds_what_an_entry_builds_on(add, commands, namespace, clock):
