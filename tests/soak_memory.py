@@ -36,7 +36,7 @@ STEADY_MIN = 10
 GROWTH = 0.05
 SAMPLES_A_MINUTE = 6
 BAR = 30
-MOST = 500
+MAX_CALLS = 500
 """Maximum number of calls of a process at a time; further ones are left out."""
 POLICY = """
 rules:
@@ -85,7 +85,7 @@ async def worker() -> None:
         due = int((time.monotonic() - began) * float(rate))
         while made < due:
             made += 1
-            if len(tasks) >= MOST:  # the machine is too slow for this rate
+            if len(tasks) >= MAX_CALLS:  # the machine is too slow for this rate
                 continue
             words = f"unpaid invoices of customer {made:08d}, by month and region; all that is open"
             task = asyncio.create_task(search(query=words, limit=made % 50))

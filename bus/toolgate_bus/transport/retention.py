@@ -17,11 +17,11 @@ MIN_KEEP_S: Final = 600
 MAX_KEEP_S: Final = 6000
 """Facts are never kept longer, for whatever reader: a ledger remembers for two hours what it has settled, and
 must not meet an older fact again, or it would charge twice."""
-MAX_BYTES: Final = 2**30
+KEEP_BYTES: Final = 2**30
 """Bytes of facts by default: an hour of 1,500 decisions a second."""
 MIN_BYTES: Final = 64 * 2**20
 """Least bound. The present minute is always kept, so a lower one would not hold."""
-MOST_BYTES: Final = 2**40
+MAX_BYTES: Final = 2**40
 MINUTE_MS: Final = 60_000
 MAX_MINUTES: Final = 10_000
 WARN_AT: Final = 0.8
@@ -32,7 +32,7 @@ class Retention(NamedTuple):
     """What operators have set."""
 
     seconds: int = KEEP_S
-    bytes: int = MAX_BYTES
+    bytes: int = KEEP_BYTES
 
 
 class Horizon(NamedTuple):
@@ -72,7 +72,7 @@ def decode_retention(raw: Any) -> Retention:
     seconds, size = told.get("seconds"), told.get("bytes")
     return Retention(
         seconds if type(seconds) is int and MIN_KEEP_S <= seconds <= MAX_KEEP_S else KEEP_S,
-        size if type(size) is int and MIN_BYTES <= size <= MOST_BYTES else MAX_BYTES,
+        size if type(size) is int and MIN_BYTES <= size <= MAX_BYTES else KEEP_BYTES,
     )
 
 

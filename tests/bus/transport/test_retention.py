@@ -13,8 +13,8 @@ from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.roster.roster import Roster
 from toolgate_bus.transport.redis.storage.retention import read_usage, write_retention
 from toolgate_bus.transport.retention import (
+    KEEP_BYTES,
     KEEP_S,
-    MAX_BYTES,
     MAX_KEEP_S,
     MIN_BYTES,
     MINUTE_MS,
@@ -110,7 +110,7 @@ def test_the_command_sets_what_agents_keep_and_refuses_what_ledgers_could_not_be
         bus = ("--redis", server_url, "--namespace", namespace)
         return CliRunner().invoke(app, ["keep", *words, "--json", *bus])
 
-    told = {"facts_keep_s": KEEP_S, "max_bytes": MAX_BYTES, "bytes": 0}
+    told = {"facts_keep_s": KEEP_S, "max_bytes": KEEP_BYTES, "bytes": 0}
     assert json.loads(run().stdout) == told
     told |= {"facts_keep_s": 600}
     assert json.loads(run("--seconds", "600").stdout) == told

@@ -18,10 +18,10 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.storage.retention import read_usage, write_retention
 from toolgate_bus.transport.retention import (
+    MAX_BYTES,
     MAX_KEEP_S,
     MIN_BYTES,
     MIN_KEEP_S,
-    MOST_BYTES,
     FactUsage,
     Retention,
 )
@@ -38,7 +38,7 @@ def keep(
         int | None,
         typer.Option(
             min=MIN_BYTES // _MEGABYTE,
-            max=MOST_BYTES // _MEGABYTE,
+            max=MAX_BYTES // _MEGABYTE,
             metavar="MB",
             help="Drop the oldest facts beyond this size, even before their time.",
         ),
