@@ -11,6 +11,7 @@ DEV := $(VENV)/.installed-dev
 NEWEST := .venv-newest
 NAMES := $(sort $(notdir $(patsubst %/main.py,%,$(wildcard docs/examples/*/main.py))))
 CASES := 200000
+MINUTES := 60
 EXAMPLES := 1000
 SEEDS := 1000
 ROUNDS := 10
@@ -26,7 +27,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo example shell test test-newest test-system test-adapters test-clients test-fast lint docs check soak soak-llm soak-attacks soak-oracle soak-tables soak-properties soak-ha soak-slots soak-containers soak-failovers soak-lives soak-serve simulate simulate-mutants mutants cost dist up down clean
+.PHONY: help demo example shell test test-newest test-system test-adapters test-clients test-fast lint docs check soak soak-memory soak-llm soak-attacks soak-oracle soak-tables soak-properties soak-ha soak-slots soak-containers soak-failovers soak-lives soak-serve simulate simulate-mutants mutants cost dist up down clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name line; \
@@ -59,6 +60,9 @@ test-adapters: $(DEV) ## adapters on their frameworks' newest releases; KEEP=1
 
 soak: $(DEV) ## storm a fleet that spends, for minutes, and audit its books
 	@$(BIN)/python -m pytest tests/soak_budgets.py -s
+
+soak-memory: $(DEV) ## memory of a fleet for MINUTES (60) at 250 decisions a second
+	@$(BIN)/python tests/soak_memory.py --minutes $(MINUTES)
 
 soak-llm: $(DEV) ## 200 agents think on 100 USD while their parts are killed
 	@$(BIN)/python -m pytest tests/soak_llm.py -s

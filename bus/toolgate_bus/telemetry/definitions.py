@@ -171,6 +171,9 @@ SHED: Final = _counter(
     "shed_questions", "Questions that were not put to a scheduler, as it is overloaded.", "scheduler"
 )
 FACTS_DROPPED: Final = _counter("facts_dropped", "Facts that could not be written.")
+FACTS_CUT: Final = _counter(
+    "facts_cut", "Entries of facts that were dropped before their time, as facts took too many bytes."
+)
 REFUSED_WRITES: Final = _counter(
     "refused_writes",
     "Writes that the server refused, and that are kept and tried again: facts, verdicts.",
@@ -269,6 +272,7 @@ PROCESS: Final = (
         REPEATED,
         SHED,
         FACTS_DROPPED,
+        FACTS_CUT,
         REFUSED_WRITES,
         SKIPPED_PATTERNS,
         WORKER_ANSWERS,
@@ -304,6 +308,10 @@ REVISIONS: Final = _gauge(
 )
 ORCHESTRATORS: Final = _gauge("orchestrators", "Living orchestrators.")
 READERS: Final = _gauge("facts_readers", "Living readers of facts.", "role")
+FACTS_BYTES: Final = _gauge("facts_bytes", "Bytes of the facts that the server keeps, as agents count them.")
+FACTS_BYTES_LIMIT: Final = _gauge(
+    "facts_bytes_limit", "Bytes from which the oldest facts are dropped before their time."
+)
 BACKLOG: Final = _gauge("inbox_backlog", "Entries of an inbox that no replica has read yet.", "scheduler")
 PENDING: Final = _gauge("inbox_pending", "Entries that a replica has read and not yet answered.", "scheduler")
 INBOX_LAG: Final = _gauge(
@@ -395,7 +403,8 @@ BY_MODEL: Final = (MODEL_TOKENS, MODEL_COST)
 
 EXPORTER: Final = (
     *BY_MODEL,
-    *(SAVED, REPLICAS, REVISIONS, ORCHESTRATORS, READERS, BACKLOG, PENDING, INBOX_LAG),
+    *(SAVED, REPLICAS, REVISIONS, ORCHESTRATORS, READERS, FACTS_BYTES, FACTS_BYTES_LIMIT),
+    *(BACKLOG, PENDING, INBOX_LAG),
     *(BUDGET_LIMIT, BUDGET_RESERVED, BUDGET_SPENT, BUDGET_USED, BUDGET_ENDS, LEDGER_LOST, CONFIG_CHANGED),
     *(PAUSES, OLDEST_PAUSE),
     *(SLOTS_WAITING, SLOTS_IN_USE, SLOTS_LIMIT, SLOTS_OLDEST, SLOTS_WAIT, SLOTS_HELD),
