@@ -63,8 +63,8 @@ def notify(
     rules were changed or a rollout was undone. Alerts of Prometheus report the rest.
 
     \b
-      toolgate notify --config notify.yaml --check   check the file
-      toolgate notify --config notify.yaml --test    send a sample to each receiver
+      toolgate notify --config notify.yaml --check  check the file
+      toolgate notify --config notify.yaml --test   send a sample to each receiver
       toolgate notify --config notify.yaml --redis redis://bus:6379
 
     Incidents, and notifications that are not sent yet, are kept on the server of the
