@@ -59,6 +59,7 @@ from toolgate_orchestrator.decision.round.dispatcher import Dispatcher
 from toolgate_orchestrator.decision.round.local_scheduler import LocalScheduler
 from toolgate_orchestrator.decision.round.one_question import one_question
 from toolgate_orchestrator.decision.ruling import (
+    AGREED,
     CHANGED,
     GATE_FAILED,
     UNASKED,
@@ -512,6 +513,8 @@ class Gate:
             ruling = await self._verify(call, ruling, local)
         if ruling.outcome != "deny" and ruling.asks:
             ruling = objection(call) or await self._ask_person(call, ruling, ask)
+        if ruling is AGREED and not audience.admitters and client is not None and not client.pauses.standing:
+            return ruling  # as nearly always
         if ruling.outcome != "deny" and ruling.outcome != "ask":
             ruling = await self._admit(call, ruling, audience)
         return ruling

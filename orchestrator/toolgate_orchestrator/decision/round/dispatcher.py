@@ -124,7 +124,8 @@ class Dispatcher:
                 heard = self._hear_locally(audience, asking, answers, now)
                 if heard is not None:
                     call.agree_locally(heard, audience.group if everybody and not call.passed_over else None)
-                    await self.table.rest(call.started)
+                    if self.table.is_rest_due(call.started):
+                        await self.table.rest(call.started)
                     return RoundResult(NOTHING, (), (), (), (), heard, (), False, True)
         if client is not None and client.overload.limits and phase == "select":
             shed = client.overload.find_full(asked, now)

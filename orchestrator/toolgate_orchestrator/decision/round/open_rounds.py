@@ -64,12 +64,16 @@ class OpenRounds:
         self._ids: dict[Key, Sequence[str]] = {}
         self._older_ids: dict[Key, Sequence[str]] = {}
 
+    def is_rest_due(self, now: float) -> bool:
+        """Return whether `rest` would leave the event loop."""
+        return now >= self._rests_at
+
     async def rest(self, now: float) -> None:
         """Leave the event loop to others now and then, in a decision that waits for nobody.
 
         A caller that asks again and again would otherwise keep the bus from connecting.
         """
-        if now >= self._rests_at:
+        if self.is_rest_due(now):
             self._rests_at = now + REST_S
             await asyncio.sleep(0)
 
