@@ -166,7 +166,7 @@ async def test_a_call_is_denied_in_words_where_replicas_are_missing_or_the_serve
         config(
             default={"cost": 1},
             budgets=[{"name": "all", "limit": 100}],
-            durability={"replicas": 2, "timeout_ms": 100},
+            durability={"replicas": 2, "timeout_ms": 120},
         )
     )
     scheduler.use(shared)
@@ -182,7 +182,7 @@ async def test_a_call_is_denied_in_words_where_replicas_are_missing_or_the_serve
     denied = await scheduler.decide(call().model_copy(update={"id": "2" * 32}))
     assert isinstance(denied, Deny)
     assert denied.rule_name == "durability"
-    assert "0 of 2 replicas had it within 100 ms" in (denied.reason or "")
+    assert "0 of 2 replicas had it within 120 ms" in (denied.reason or "")
     assert await open_decisions(world) == {"0" * 32}
     await shared.aclose()
 
@@ -212,7 +212,7 @@ class ApprovalFleet:
         self.shared = connect_shared_state(url, commands, "n")
         self.said = []
         self.holds = StoredHolds(self.shared.store, "approval", self.send)
-        text = "rules: [{tools: transfer}]\ndurability: {replicas: 2, timeout_ms: 100}\n"
+        text = "rules: [{tools: transfer}]\ndurability: {replicas: 2, timeout_ms: 120}\n"
         self.scheduler = ApprovalScheduler(approval_config(text))
         self.scheduler.use(SchedulerContext(self.shared, self.holds, "n", "r-1", "approval"))
 
@@ -233,7 +233,7 @@ async def test_a_person_is_asked_and_counts_only_where_the_replicas_have_it(worl
     world.replicas[1].stand_still()
     denied = await fleet.ask()
     assert isinstance(denied, Deny)
-    assert "1 of 2 replicas had it within 100 ms" in (denied.reason or "")
+    assert "1 of 2 replicas had it within 120 ms" in (denied.reason or "")
     world.replicas[1].go_on()
     until(world.has_all, 15)
     assert isinstance(await fleet.ask(), Hold)

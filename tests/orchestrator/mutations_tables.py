@@ -5,6 +5,7 @@ from mutation import BUS, ORCHESTRATOR, SCHEDULERS, Mutant
 _TABLE = f"{BUS}/ruling/local_table.py"
 _TABLES = f"{ORCHESTRATOR}/decision/link/local_tables.py"
 _RULES = "../schedulers/shipped/test_local_table.py"
+_TRIAL = "../oracle/test_tables.py::test_a_table_answers_as_a_linear_evaluation_the_policy_and_the_oracle"
 _GATE = "../orchestrator/decision/test_local_tables.py"
 
 _WHEN = "../schedulers/author/test_match_conditions.py"
@@ -224,6 +225,22 @@ MUTANTS = (
     ),
     Mutant(
         "local tables",
+        "the index leaves out rules that may be about a name",
+        _TABLE,
+        "if (named := globs.fits(rule.tools, tool)) is not False",
+        "if (named := globs.fits(rule.tools, tool))",
+        _TRIAL,
+    ),
+    Mutant(
+        "local tables",
+        "the index loses the order of rules",
+        _TABLE,
+        "                for rule in self.rules\n                if (named",
+        "                for rule in reversed(self.rules)\n                if (named",
+        _TRIAL,
+    ),
+    Mutant(
+        "local tables",
         "an old heartbeat counts for ever",
         _TABLES,
         "        return lease.now() - self._bus.seen_at <= lease.LEASE_S\n",
@@ -234,9 +251,9 @@ MUTANTS = (
         "local tables",
         "one of several tables counts",
         _TABLES,
-        "            if len(digests) == 1 and (digest := digests.pop()):\n",
-        "            if digest := digests.pop():\n",
-        f"{_GATE}::test_replicas_that_announce_different_tables_are_asked",
+        "        if self.digest:\n",
+        "        if True:\n",
+        f"{_GATE}::test_replicas_that_announce_different_tables_are_asked_about_what_none_denies",
     ),
     Mutant(
         "local tables",

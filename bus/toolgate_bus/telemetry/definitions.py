@@ -103,7 +103,8 @@ SILENT: Final = _counter(
 FAILED_OPEN: Final = _counter(
     "failed_open",
     "Decisions made without an optional scheduler, by reason: silent, failed, gone, passed_over, bus_down, "
-    "refused, incompatible (no common version of the wire), phase (it does not rule on replacements).",
+    "refused, overloaded, incompatible (no common version of the wire), phase (it does not rule on "
+    "replacements).",
     *("scheduler", "reason"),
 )
 PASSED_OVER: Final = _counter(
@@ -165,6 +166,9 @@ FLEET: Final = (
 
 REPEATED: Final = _counter(
     "repeated_verdicts", "Verdicts of schedulers that had answered already.", "scheduler"
+)
+SHED: Final = _counter(
+    "shed_questions", "Questions that were not put to a scheduler, as it is overloaded.", "scheduler"
 )
 FACTS_DROPPED: Final = _counter("facts_dropped", "Facts that could not be written.")
 REFUSED_WRITES: Final = _counter(
@@ -263,6 +267,7 @@ SERVE_REQUESTS: Final = _counter(
 PROCESS: Final = (
     *(
         REPEATED,
+        SHED,
         FACTS_DROPPED,
         REFUSED_WRITES,
         SKIPPED_PATTERNS,

@@ -239,6 +239,7 @@ _observed: Final = {one.metric.name: one for one in _histograms.values()}
 
 # This process alone: as `definitions.PROCESS`.
 REPEATED: Final = _counts(definitions.REPEATED)
+SHED: Final = _counts(definitions.SHED)
 REFUSED_WRITES: Final = _counts(definitions.REFUSED_WRITES)
 SHORT_WRITES: Final = _counts(definitions.SHORT_WRITES)
 FACTS_DROPPED: Final = _counts(definitions.FACTS_DROPPED)

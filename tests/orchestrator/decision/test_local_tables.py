@@ -28,6 +28,7 @@ TABLE = json.dumps(
         "default": "continue",
     }
 ).encode()
+NO_READS = b'{"rules": [{"tools": ["read"], "answer": "deny"}], "default": "continue"}'
 
 
 class Rules:
@@ -165,15 +166,26 @@ async def test_another_schedulers_denial_counts_beside_a_table(world, rules):
     assert rules.asked == []
 
 
-async def test_replicas_that_announce_different_tables_are_asked(world, gate, rules):
+async def test_replicas_that_announce_different_tables_are_asked_about_what_none_denies(world, gate, rules):
     tables = gate._client.tables
-    other = await world.scheduler("policy", rules.__call__, local_table=b'{"default":"continue"}')
-    await until(lambda: not tables.in_force)
-    assert (await gate.decide(Call("delete", {}, TOOLS))).outcome == "continue"
-    assert rules.asked == ["delete"]
+    other = await world.scheduler("policy", rules.__call__, local_table=NO_READS)
+    await until(lambda: len(tables.in_force["policy"].tables) == 2)
+    denied = [(await gate.decide(Call(tool, {}, TOOLS))).outcome for tool in ("delete", "read")]
+    assert denied == ["deny", "deny"]
+    assert (await gate.decide(Call("fast", {}, TOOLS))).allowed
+    assert rules.asked == ["fast"]
     await other.aclose()
-    await in_force(gate)
+    await until(lambda: tables.in_force["policy"].digest)
+    assert (await gate.decide(Call("read", {}, TOOLS))).allowed
+    assert rules.asked == ["fast"]
+
+
+async def test_beside_a_replica_without_a_table_only_denials_count(world, gate, rules):
+    await world.scheduler("policy", rules.__call__)
+    await until(lambda: not gate._client.tables.in_force["policy"].digest)
     assert (await gate.decide(Call("delete", {}, TOOLS))).outcome == "deny"
+    assert (await gate.decide(Call("read", {}, TOOLS))).allowed
+    assert rules.asked == ["read"]
 
 
 async def test_a_scheduler_that_has_left_is_missed_at_once(world, rules):

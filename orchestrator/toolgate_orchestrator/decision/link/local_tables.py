@@ -1,7 +1,9 @@
 """The local tables of the living schedulers, by which a gate answers for them without asking.
 
-A table counts while every living replica of its scheduler announces it. It says `continue` only while the
-heartbeats that were read still count (`lease`). It says `deny` longer: also while the bus is away.
+A table counts while every living replica of its scheduler announces it. If replicas announce different
+tables, only denials count, those of each: a replica with old rules may come back once new ones are in force.
+A table says `continue` only while the heartbeats that were read still count (`lease`). It says `deny` longer:
+also while the bus is away.
 """
 
 import asyncio
@@ -25,6 +27,8 @@ from toolgate_orchestrator.decision.link.scheduler_info import SchedulerInfo, ne
 
 AGAIN_S: Final = 1.0
 """Seconds until a table that could not be read is read again."""
+MAX_DIFFERENT: Final = 8
+"""Maximum number of different tables of one scheduler's replicas. With more, it is asked."""
 MAX_KEPT: Final = 64
 """Maximum number of tables that are kept: those in force, and those that were."""
 SEEN: Final = 12
@@ -35,10 +39,28 @@ _log = get_logger("toolgate.gate")
 
 
 class TableInForce(NamedTuple):
-    """A table, its digest, and the revision that its answers name."""
+    """The tables that the living replicas of a scheduler announce: one as a rule."""
 
-    table: LocalTable
+    tables: tuple[LocalTable, ...]
     digest: str
+    """Digest of the table; empty while replicas announce different ones: then only denials count."""
+    revision: str
+    """Revision that its answers name."""
+
+    def answer(self, question: AnyQuestion) -> LocalAnswer | None:
+        """Return what the tables answer; None if the scheduler is asked."""
+        if self.digest:
+            return self.tables[0].answer(question)
+        answers = (table.answer(question) for table in self.tables)
+        return next((one for one in answers if one is not None and one.verdict.action == "deny"), None)
+
+
+class Announcement(NamedTuple):
+    """The tables that the living replicas of a scheduler announce."""
+
+    digests: tuple[str, ...]
+    is_one: bool
+    """True if all of them announce the same."""
     revision: str
 
 
@@ -49,8 +71,7 @@ class LocalTables:
         self._bus = bus
         self.in_force: Mapping[str, TableInForce] = {}
         """Tables that answer now, by scheduler."""
-        self._announced: Mapping[str, tuple[str, str]] = {}
-        """Digest and revision that each scheduler announces."""
+        self._announced: Mapping[str, Announcement] = {}
         self._seen: Mapping[str, str] = {}
         """Beginning of the digest that was last seen of each scheduler; empty without a table."""
         self._read: dict[str, LocalTable] = {}
@@ -67,16 +88,17 @@ class LocalTables:
         self, members: Sequence[Member], announced: Mapping[str, SchedulerInfo], keyed: Collection[str]
     ) -> None:
         """Take the tables that these members announce. Schedulers in `keyed` must sign."""
-        told: dict[str, tuple[str, str]] = {}
+        told: dict[str, Announcement] = {}
         seen: dict[str, str] = {}
         for name, replicas in select_trusted(members).items():
             info, alive = announced.get(name), [one for one in replicas if not (one.gone or one.left)]
             seen[name] = "".join(sorted({one.table for one in alive}))[:SEEN]
             if info is None or info.gone or info.shadow or (name in keyed and not info.signed) or not alive:
                 continue
-            digests = {one.table for one in alive}
-            if len(digests) == 1 and (digest := digests.pop()):
-                told[name] = digest, newest(alive).revision.text
+            found = {one.table for one in alive}
+            digests = tuple(sorted(found - {""}))
+            if 0 < len(digests) <= MAX_DIFFERENT:
+                told[name] = Announcement(digests, len(found) == 1, newest(alive).revision.text)
         if told != self._announced:
             self._announced = told
             self._apply()
@@ -96,7 +118,7 @@ class LocalTables:
             if (one := in_force.get(name)) is None:
                 continue
             try:
-                answer = one.table.answer(question)
+                answer = one.answer(question)
             except Exception as error:  # noqa: BLE001 - a fault of ours: the scheduler is asked
                 note_fault("table", error, name)
                 continue
@@ -146,18 +168,22 @@ class LocalTables:
             self._reading.cancel()
 
     def _apply(self) -> None:
-        in_force = {
-            name: TableInForce(self._read[digest], digest, f"{revision[: MAX_REVISION - len(LOCAL)]}{LOCAL}")
-            for name, (digest, revision) in self._announced.items()
-            if digest in self._read
+        self.in_force = {
+            name: TableInForce(
+                tables,
+                one.digests[0] if one.is_one else "",
+                f"{one.revision[: MAX_REVISION - len(LOCAL)]}{LOCAL}",
+            )
+            for name, one in self._announced.items()
+            if (tables := tuple(self._read[digest] for digest in one.digests if digest in self._read))
         }
-        self.in_force = in_force
 
     def _missing(self) -> list[tuple[str, str]]:
         """Return schedulers and digests of the tables that are announced and not read yet."""
         return [
             (name, digest)
-            for name, (digest, _) in self._announced.items()
+            for name, one in self._announced.items()
+            for digest in one.digests
             if digest not in self._read and digest not in self._refused
         ]
 
@@ -194,6 +220,6 @@ class LocalTables:
             self._refused.add(digest)
             return
         if len(self._read) >= MAX_KEPT:
-            announced = {kept for kept, _ in self._announced.values()}
+            announced = {kept for one in self._announced.values() for kept in one.digests}
             self._read = {kept: one for kept, one in self._read.items() if kept in announced}
         self._read[digest] = table

@@ -131,6 +131,10 @@ class OpenRound:
         if name in self.asked and self._round.waits_for(name):
             self._judge.ask_again(self, name, version)
 
+    def waits_for(self, name: str) -> bool:
+        """Return whether a scheduler was asked, and has neither answered nor holds the call."""
+        return name in self.asked and self._round.waits_for(name) and name not in self._round.list_holding()
+
     def list_holds(self) -> list[HoldPlace]:
         """Return the holds that are waited for. Holds of hooks are stored nowhere, so they are left out."""
         holding = self._round.list_holding() if self.closed is None else ()

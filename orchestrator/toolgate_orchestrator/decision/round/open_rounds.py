@@ -73,6 +73,10 @@ class OpenRounds:
             self._rests_at = now + REST_S
             await asyncio.sleep(0)
 
+    def find_waiting(self, scheduler: str) -> set[Key]:
+        """Return the open questions that wait for a scheduler, those that it holds left out."""
+        return {key for key, one in self.open.items() if one.waits_for(scheduler)}
+
     def join_group(self, session: str, now: float) -> bool:
         """Note that a call of a group is asked about. Return whether another of its session just ended."""
         self.groups[session] = self.groups.get(session, 0) + 1
