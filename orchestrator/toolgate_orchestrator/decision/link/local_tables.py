@@ -139,13 +139,13 @@ class LocalTables:
         concern it may count those.
         """
         one = self.in_force.get(name)
-        return one is not None and one.table.denies
+        return one is not None and bool(one.digest) and all(table.denies for table in one.tables)
 
     def denies_all(self, name: str, question: AnyQuestion) -> bool:
         """Return whether a scheduler's table denies every call of this tool by this agent."""
         one = self.in_force.get(name)
         try:
-            return one is not None and one.table.denies_all(question)
+            return one is not None and any(table.denies_all(question) for table in one.tables)
         except Exception as error:  # noqa: BLE001 - a fault of ours: the tool is offered
             note_fault("table", error, name)
             return False
