@@ -38,6 +38,8 @@ class ReportFigures:
     """Number of calls that reported no cost, and were charged at their estimates."""
     overruns: int = 0
     """Number of calls that cost more than was reserved."""
+    local: int = 0
+    """Number of decisions that local tables gave, without a question to any scheduler."""
     units: dict[str, int] = field(default_factory=dict)
     """Amounts of other units than money that the ledger counted, in their smallest part."""
 
