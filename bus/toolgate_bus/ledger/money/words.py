@@ -155,17 +155,20 @@ def account_words(
     are by budget.
     """
     words: list[str | int | bytes] = [len(accounts)]
+    is_plain = not costs
     for one in accounts:
         limit = -1 if one.limit is None else check_amount(one.limit)
-        words += [one.key, limit, one.window_s, one.keep_s * 1000]
-    shares = [amounts] if isinstance(amounts, Mapping) else list(amounts)
-    if not costs and not any(shares) and all(one.unit == "" and one.at_limit == "deny" for one in accounts):
-        return [*words, ""]  # nearly always: money alone
+        words += (one.key, limit, one.window_s, one.keep_s * 1000)
+        is_plain = is_plain and not one.unit and one.at_limit == "deny"
+    shares = (amounts,) if isinstance(amounts, Mapping) else amounts
+    if is_plain and not any(shares):
+        words.append("")  # nearly always: money alone
+        return words
     for share in (*shares, costs):
         for amount in share.values():
             check_amount(amount)
     at_limits = ["" if one.at_limit == "deny" else one.at_limit for one in accounts]
-    told = amounts if isinstance(amounts, Mapping) else shares
+    told = amounts if isinstance(amounts, Mapping) else list(shares)
     return [*words, pack([[one.unit for one in accounts], at_limits, told, costs, list(may_exceed)])]
 
 

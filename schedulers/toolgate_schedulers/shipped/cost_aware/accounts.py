@@ -69,8 +69,8 @@ def accounts_of(
     """
     budgets = [
         account_of(budget, whose, overrides, now)
-        for budget in config.budgets
-        if budget.is_for_all and only in (None, budget.level)
+        for budget in config.for_all
+        if only in (None, budget.level)
         for whose in owners_of(budget, payer)
     ]
     # One account for each slice that the agent may spend.

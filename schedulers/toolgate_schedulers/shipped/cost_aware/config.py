@@ -5,6 +5,7 @@ other units are counted in the smallest part of their unit (`protocol.money`).
 """
 
 import re
+from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
@@ -166,7 +167,7 @@ class Budget(StrictModel):
             raise ValueError(f"unit: {self.unit} are counted for all requests to LLMs: leave `tools` out")
         return self
 
-    @property
+    @cached_property
     def is_money(self) -> bool:
         """True if it counts money."""
         return self.amount is None and self.unit not in _UNITS
@@ -216,6 +217,16 @@ class CostAwareConfig(StrictModel):
     """Name of the currency in texts."""
     durability: DurabilityConfig | None = None
     """Number of `replicas` that must have a reservation before it counts, and `timeout_ms`; see below."""
+
+    @cached_property
+    def for_all(self) -> tuple[Budget, ...]:
+        """Budgets that count the money of every call."""
+        return tuple(one for one in self.budgets if one.is_for_all)
+
+    @cached_property
+    def counted(self) -> tuple[Budget, ...]:
+        """Budgets that count something else, or the calls of some tools only."""
+        return tuple(one for one in self.budgets if not one.is_for_all)
 
     @field_validator("budgets")
     @classmethod

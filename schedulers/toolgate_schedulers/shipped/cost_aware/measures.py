@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from toolgate_bus.ledger.money.ledger import Account, FallbackAccounts
+from toolgate_bus.ledger.money.ledger import NO_AMOUNTS, Account, FallbackAccounts
 from toolgate_bus.ledger.money.limits import ARGUMENT, Overrides
 from toolgate_bus.protocol import placeholders
 from toolgate_bus.protocol.events import ToolSelecting
@@ -55,10 +55,10 @@ class UnreadableArgumentError(Exception):
 class Measured(NamedTuple):
     """Accounts beside those of money, and what each candidate takes of them."""
 
-    candidates: list[Candidate]
+    candidates: Sequence[Candidate]
     """Candidates without those whose arguments cannot be read."""
-    accounts: list[Account]
-    amounts: list[dict[str, int]]
+    accounts: Sequence[Account]
+    amounts: Sequence[Mapping[str, int]]
     """Amounts of each candidate, by the key of the account. Money of its own tools is not among them."""
 
 
@@ -71,15 +71,14 @@ def measure(
     now: float,
 ) -> Measured:
     """Measure a call. Raise UnreadableArgumentError if one of the call itself cannot be read."""
-    counted = [one for one in config.budgets if not one.is_for_all]
-    if not counted:
-        return Measured(list(candidates), [], [{} for _ in candidates])
+    if not config.counted:
+        return Measured(candidates, (), (NO_AMOUNTS,) * len(candidates))
     accounts: dict[str, Account] = {}
     kept: list[Candidate] = []
     shares: list[dict[str, int | None]] = []
     for candidate in candidates:
         try:
-            found = list(_shares(config, learned, call, candidate, counted, overrides, now))
+            found = list(_shares(config, learned, call, candidate, overrides, now))
         except UnreadableArgumentError:
             if candidate.own:
                 raise
@@ -98,7 +97,6 @@ def _shares(
     learned: CostHistory,
     call: ToolSelecting,
     candidate: Candidate,
-    counted: Sequence[Budget],
     overrides: Overrides,
     now: float,
 ) -> Iterator[tuple[Account, int | None]]:
@@ -106,7 +104,7 @@ def _shares(
     arguments = call.tool_input if candidate.arguments is None else candidate.arguments
     if candidate.model is not None and candidate.arguments is not None:
         arguments = complete_arguments(call.tool_input, candidate.arguments)
-    for budget in counted:
+    for budget in config.counted:
         if not counts(budget, candidate.tool):
             continue
         amount: int | None = None
@@ -141,7 +139,7 @@ def costs_of(config: CostAwareConfig, fact: Mapping[str, Any]) -> dict[str, int]
     request = fact.get("event") == "usage"
     tool = LLM_REQUEST if request else str(fact.get("tool"))
     found: dict[str, int] = {}
-    for budget in config.budgets:
+    for budget in config.counted:
         if budget.is_money or budget.amount is not None or not counts(budget, tool):
             continue
         amount: int | None = 1

@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Final
 
 from pydantic import BaseModel
 from toolgate_bus.errors import TooFewReplicas, TransportError
-from toolgate_bus.ledger.money.ledger import Account, FallbackAccounts, Offer, Reservation
+from toolgate_bus.ledger.money.ledger import NO_AMOUNTS, Account, FallbackAccounts, Offer, Reservation
 from toolgate_bus.ledger.money.limits import BudgetDescription, Limits, Overrides, describe, is_described
 from toolgate_bus.ledger.money.reprieve import Reprieve
 from toolgate_bus.ledger.money.settlement import SettlementWorker
@@ -166,9 +166,14 @@ def _offers(measured: Measured, money: Sequence[Account], *, is_first: bool) -> 
     The money that an agent will spend must be left, but is not reserved: its own calls pay for it. A free
     call that is limited by other budgets is not limited by those of money.
     """
+    if not measured.accounts:
+        return [
+            Offer(one.offer, one.estimate.reserve, one.estimate.most, NO_AMOUNTS, one.own)
+            for one in measured.candidates
+        ]
     found = []
     for one, amounts in zip(measured.candidates, measured.amounts, strict=True):
-        is_free = bool(measured.accounts) and is_first and one.estimate.most == 0 and one.model is None
+        is_free = is_first and one.estimate.most == 0 and one.model is None
         shares = {**dict.fromkeys((each.key for each in money), 0), **amounts} if is_free else amounts
         found.append(Offer(one.offer, one.estimate.reserve, one.estimate.most, shares, may_exceed=one.own))
     return found
@@ -280,10 +285,12 @@ class CostAware:
         candidates, best = measured.candidates, measured.candidates[0]
         accounts = accounts_of(self.config, Payer.of(call), self.overrides, now)
         free = best.estimate.most == 0 and is_first and call.tool_name != LLM_REQUEST
-        if not (accounts or measured.accounts) or (free and not any(measured.amounts[0].values())):
+        if free and measured.accounts:
+            free = not any(measured.amounts[0].values())
+        if free or not (accounts or measured.accounts):
             return self._let(candidates, best)
         offers = _offers(measured, accounts, is_first=is_first)
-        accounts = [*accounts, *measured.accounts]
+        accounts += measured.accounts
         ask = self._shared.ledger.preview if only_looks else self._shared.ledger.reserve
         phase = _STEPS[call.phase] + call.again
         try:
