@@ -1,4 +1,4 @@
-"""`toolgate policy status` says whether the rules are in force, and nothing that a script could take for yes."""
+"""`toolgate policy status` says whether the rules are in force, by its exit code as well."""
 
 import json
 
