@@ -29,10 +29,11 @@ def connect_shared_state(
     apart = "-shadow" if shadow else ""
     book = f"budget{apart}"
     reading = RedisCommands(url, "toolgate-facts", connections=1)
+    following = RedisCommands(url, "toolgate-news", connections=1)
     waiting = RedisCommands(url, "toolgate-notices", connections=1)
 
     async def aclose() -> None:
-        for each in (reading, waiting):
+        for each in (reading, following, waiting):
             await each.aclose()
 
     return SharedState(
@@ -40,6 +41,7 @@ def connect_shared_state(
         RedisLedger(commands, namespace, book, find_epoch_file(url, namespace, book)),
         book,
         FactsReader(reading, namespace, beside=commands),
+        FactsReader(following, namespace, beside=commands),
         RedisCounter(commands, namespace),
         RedisBuckets(commands, namespace, f"buckets{apart}"),
         RedisCallCounter(commands, namespace, f"tally{apart}"),
@@ -60,6 +62,7 @@ def make_shared_state() -> SharedState:
         MemoryStore(),
         MemoryLedger(),
         "budget",
+        MemoryFacts(),
         MemoryFacts(),
         MemoryCounter(),
         MemoryBuckets(),
