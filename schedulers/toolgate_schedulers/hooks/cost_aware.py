@@ -244,11 +244,10 @@ class HookCostAware:
         cost = micro(output.get("cost_usd"))
         await self._tell(pending.decision, cost, ran=ran)
         if pending.running_since is not None:
-            told = {"event": event, "decision_id": pending.decision, "tool": _tool(data), "cost": cost}
-            told["seconds"] = time.monotonic() - pending.running_since
-            told |= (
-                {"error": str(_as_mapping(data.get("error")).get("type"))} if event == "tool:error" else {}
-            )
+            told: dict[str, Any] = {"event": event, "decision_id": pending.decision, "tool": _tool(data)}
+            told |= {"cost": cost, "seconds": time.monotonic() - pending.running_since}
+            if event == "tool:error":
+                told["error"] = str(_as_mapping(data.get("error")).get("type"))
             self._scheduler.follow(told)
             await self._scheduler.hear(told)
 

@@ -159,8 +159,8 @@ def _groups(world: World) -> list[dict[str, Any]]:
     return [{"tools": [one.name for one in tools]} for kind, tools in found if kind != LLM and len(tools) > 1]
 
 
-def cost_aware(world: World, weights: tuple[float, float] = DEFAULT) -> CostAware:
-    """Return `cost-aware` with prices, groups and weights, and without budgets."""
+def cost_aware_config(world: World, weights: tuple[float, float] = DEFAULT) -> dict[str, Any]:
+    """Return the configuration of `cost-aware`: prices, groups and weights, and no budgets."""
     tools, models = world.market.tools, [one.name for one in world.market.mix.tools[LLM]]
     # A model's price is that of a request with 6,000 tokens, of which those of the answer count four times.
     prices = {
@@ -170,16 +170,19 @@ def cost_aware(world: World, weights: tuple[float, float] = DEFAULT) -> CostAwar
         }
         for name in models
     }
-    config = {
+    return {
         "tools": {name: {"cost": tool.price} for name, tool in tools.items() if name not in models},
         "alternatives": _groups(world),
         "llm": {"prices": prices, "equivalents": [models] if len(models) > 1 else []},
         "cost_weight": weights[0],
         "latency_weight": weights[1],
     }
-    return CostAware(
-        check(CostAwareConfig, config, "cost.yaml"), clock=lambda: world.now, ticks=lambda: world.now
-    )
+
+
+def cost_aware(world: World, weights: tuple[float, float] = DEFAULT) -> CostAware:
+    """Return `cost-aware` of this world."""
+    config = check(CostAwareConfig, cost_aware_config(world, weights), "cost.yaml")
+    return CostAware(config, clock=lambda: world.now, ticks=lambda: world.now)
 
 
 def heuristic(world: World) -> Heuristic:

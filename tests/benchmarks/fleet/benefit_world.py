@@ -147,13 +147,15 @@ class World:
         self._kind_of = {name: kind for kind, names in self._options.items() for name in names}
         self._side = side(self)
 
-    def run(self) -> list[Job]:
-        """Run to the end and return all jobs."""
+    def run(self, wait_until: Callable[[float], None] = lambda _time: None) -> list[Job]:
+        """Run to the end and return all jobs; `wait_until` is called before each event with its time."""
         random = Random(f"starts {self._seed}")
         for jobs in self._jobs:
             self._at(random.uniform(0, START_S), lambda jobs=jobs: self._begin(jobs))
         while self._events:
-            self.now, _, event = heapq.heappop(self._events)
+            at, _, event = heapq.heappop(self._events)
+            wait_until(at)
+            self.now = at
             event()
         return [job for jobs in self._jobs for job in jobs]
 

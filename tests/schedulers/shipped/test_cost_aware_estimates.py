@@ -4,8 +4,11 @@ import pytest
 from cost_aware_calls import EQUIVALENT, TOOLS, call, config
 from hypothesis import given
 from hypothesis import strategies as st
+from toolgate_bus.config.document import parse_document
 from toolgate_bus.protocol.money import MAX_AMOUNT
 from toolgate_bus.protocol.packing import pack
+from toolgate_bus.protocol.tool_sets import LivingTools
+from toolgate_schedulers.commands.rule_check import compare
 from toolgate_schedulers.shipped.cost_aware.estimates import (
     ENOUGH,
     WINDOW,
@@ -190,3 +193,6 @@ def test_weights_that_choose_among_nothing_say_so():
     assert seed.idle_weights.startswith("cost_weight and latency_weight: choose among nothing: name tools")
     assert config(alternatives=EQUIVALENT, cost_weight=0.6).idle_weights == ""
     assert config(alternatives=EQUIVALENT).idle_weights == ""
+    document = parse_document(b"budgets: []\nlatency_weight: 0.4\n", "cost.yaml")
+    said = compare("cost-aware", document, LivingTools()).lines
+    assert [line.partition(" choose among nothing")[0] for line in said] == ["cost.yaml:2: latency_weight:"]

@@ -33,7 +33,7 @@ performances = st.builds(
     Performance,
     success=st.floats(0.01, 1),
     calls=st.floats(0, 1000),
-    quick_s=st.floats(0.01, 10),
+    median_s=st.floats(0.01, 10),
     usual_s=st.floats(0.01, 100),
     weight=st.floats(0, 43),
     place_s=st.floats(0, 10),
@@ -84,7 +84,7 @@ def test_of_idle_and_sure_ones_it_is_the_plain_weighted_sum(found, for_cost, for
 def test_neither_the_currency_nor_the_unit_of_time_matters(found, for_cost, for_time, factor):
     def scaled(one):
         known = one.performance
-        times = {name: getattr(known, name) * factor for name in ("quick_s", "usual_s", "place_s", "age_s")}
+        times = {name: getattr(known, name) * factor for name in ("median_s", "usual_s", "place_s", "age_s")}
         if known.failure_cost is not None:
             times["failure_cost"] = known.failure_cost * factor
         return one._replace(
@@ -94,6 +94,11 @@ def test_neither_the_currency_nor_the_unit_of_time_matters(found, for_cost, for_
     before = [one.score for one in rate_options(found, for_cost, for_time)]
     after = [one.score for one in rate_options([scaled(one) for one in found], for_cost, for_time)]
     assert after == pytest.approx(before)
+
+
+def test_cost_and_time_are_those_of_a_success():
+    half = rate_options([sure("a", 10, 1, success=0.5), sure("b", 10, 1)], 0.6, 0.4)
+    assert [one.score for one in half] == pytest.approx([(0.6 + 0.4 + 0.5) / 0.5, 1.0])
 
 
 def test_a_cheap_tool_that_always_fails_is_not_the_first():
@@ -117,10 +122,10 @@ def test_near_equals_leave_the_call_as_it_is():
 
 
 def test_the_reason_says_what_is_known():
-    rating = rate_options([sure("quick_search", 20_000, 0.4, success=0.97, calls=210)], 0.6, 0.4)[0]
-    words = describe("quick_search", rating, "USD")
-    assert words == "quick_search: 0.02 USD, 0.4 s, 97 % of 210"
-    assert describe("quick_search", rating) == "quick_search: 0.4 s, 97 % of 210"
+    rating = rate_options([sure("median_search", 20_000, 0.4, success=0.97, calls=210)], 0.6, 0.4)[0]
+    words = describe("median_search", rating, "USD")
+    assert words == "median_search: 0.02 USD, 0.4 s, 97 % of 210"
+    assert describe("median_search", rating) == "median_search: 0.4 s, 97 % of 210"
 
 
 # ---------------------------------------------------------------------- outcomes

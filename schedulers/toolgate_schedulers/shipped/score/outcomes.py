@@ -54,8 +54,8 @@ LOST_S: Final = 900.0
 EXPECTED_S: Final = 2.0
 """Seconds in which the fact of a decision follows the verdict, unless a person is asked."""
 MAX_SECONDS: Final = 86_400.0
-SPREAD: Final = 0.674
-"""Normal deviate of the quartiles: durations are log-normal, nearly."""
+SPREAD: Final = 0.4
+"""Normal deviate of the usual duration: of log-normal durations the mean lies near the 65th percentile."""
 _SHORTEST_S: Final = 1e-4
 _DELEGATED: Final = ("delegate:agent_completed", "delegate:error")
 UNDONE: Final = ("incomplete", "budget_exhausted", "error", "failed")
@@ -100,10 +100,10 @@ class Performance(NamedTuple):
     """Chance of success of a call."""
     calls: float = 0.0
     """Number of calls heard of lately; older ones count less."""
-    quick_s: float = 0.0
-    """Lower quartile of the durations of successful calls; 0 if none is known."""
+    median_s: float = 0.0
+    """Median of the durations of successful calls; 0 if none is known."""
     usual_s: float = 0.0
-    """Upper quartile of these durations; 0 if none is known."""
+    """65th percentile of these durations, which is near their mean; 0 if none is known."""
     weight: float = 0.0
     """Number of durations that count for these."""
     place_s: float = 0.0
@@ -165,13 +165,13 @@ class _Sums:
         self.well = self.badly = self.times = self.logs = self.squares = self.by_place = self.places = 0.0
         self.in_a_row = 0
 
-    def quartiles(self) -> tuple[float, float]:
-        """Return the lower and the upper quartile of the durations; 0 if none is known."""
+    def durations(self) -> tuple[float, float]:
+        """Return the median and the 65th percentile of the durations; 0 if none is known."""
         if self.times < 1e-6:
             return 0.0, 0.0
         mean = self.logs / self.times
         spread = SPREAD * math.sqrt(max(0.0, self.squares / self.times - mean * mean))
-        return math.exp(mean - spread), math.exp(mean + spread)
+        return math.exp(mean), math.exp(mean + spread)
 
     def record_time(self, seconds: float, places: int) -> None:
         log = math.log(max(seconds, _SHORTEST_S))
@@ -208,16 +208,16 @@ class Outcomes:
             return UNKNOWN
         kept.forget(now, self._half_life_s, self._group_calls[self._group_of[key]])
         calls = kept.well + kept.badly
-        quick, usual = kept.quartiles()
+        median, usual = kept.durations()
         if kept.ejection.is_over(now):
             # What is known is of the trouble: it must get its try, as a new one does.
             return UNKNOWN._replace(
-                calls=kept.seen, quick_s=quick, is_usable=kept.ejection.is_usable(now, OUT_S)
+                calls=kept.seen, median_s=median, is_usable=kept.ejection.is_usable(now, OUT_S)
             )
         return Performance(
             (kept.well + GUESS * GUESS_CALLS) / (calls + GUESS_CALLS),
             kept.seen,
-            quick,
+            median,
             usual,
             kept.times,
             kept.by_place / kept.places if kept.places > 1e-6 else 0.0,
@@ -292,8 +292,8 @@ class Outcomes:
             self._begin(self._under_way, decision, tool, now)
 
     def _record(self, key: str, well: bool, fact: Mapping[str, Any], places: int, now: float) -> None:
-        kept, told, cost = self._sums(key, now), fact.get("seconds"), fact.get("cost")
-        seconds = float(told) if type(told) in (int, float) and 0 <= told <= MAX_SECONDS else None
+        kept, cost = self._sums(key, now), fact.get("cost")
+        seconds = _seconds(fact.get("seconds"))
         if kept.ejection.record_result(well, now, OUT_S):
             # What was before the trouble says nothing about the time after it.
             kept.reset()
@@ -302,7 +302,7 @@ class Outcomes:
         kept.forget(now, self._half_life_s, self._group_calls[group], 1)
         kept.seen += 1
         # A call that failed may have ended at once. One that took longer than usual would have taken longer.
-        if seconds is not None and (well or seconds > kept.quartiles()[1] > 0):
+        if seconds is not None and (well or seconds > kept.durations()[1] > 0):
             kept.record_time(seconds, max(1, places))
         if well:
             kept.well += 1
@@ -342,3 +342,8 @@ class Outcomes:
                 if now - call.at < longest and len(calls) <= MAX_UNDER_WAY:
                     break
                 self._end(decision)
+
+
+def _seconds(told: Any) -> float | None:
+    is_number = isinstance(told, int | float) and not isinstance(told, bool)
+    return float(told) if is_number and 0 <= told <= MAX_SECONDS else None

@@ -134,8 +134,8 @@ def describe(name: str, rating: Rating, currency: str | None = None) -> str:
 
 
 def _plain_s(one: Option) -> float:
-    """Return the duration without a crowd: declared, else the lower quartile; 0 if not known."""
-    return one.seconds or one.performance.quick_s
+    """Return the duration without a crowd: declared, else the median; 0 if not known."""
+    return one.seconds or one.performance.median_s
 
 
 def _expected_s(one: Option, fastest: float) -> float:
