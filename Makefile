@@ -121,7 +121,7 @@ mutants: $(DEV) ## break the code on purpose and see the tests go red
 cost: $(DEV) ## a decision beside another version: AGAINST=v0.1.0
 	@$(BIN)/python tests/benchmarks/cost.py $(AGAINST)
 
-bench-fleet: $(DEV) ## what scheduling saves 200 agents, beside bounds; SEEDS=3 is quick
+bench-fleet: $(DEV) ## what scheduling saves a fleet, beside bounds; SEEDS=3
 	@$(BIN)/python tests/benchmarks/fleet/benefit.py $(if $(filter command line,$(origin SEEDS)),--seeds $(SEEDS)) $(if $(PICTURE),--picture $(PICTURE))
 
 dist: $(DEV) ## build sdist and wheel, try them in bare environments

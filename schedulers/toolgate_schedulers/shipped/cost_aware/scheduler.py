@@ -398,6 +398,8 @@ class CostAware:
         """Follow how calls go; every replica hears each fact once."""
         if self.outcomes is not None:
             self.outcomes.hear(fact, self._ticks())
+            while self.outcomes.ejected:
+                _log.warning("fails too often, and gets no calls for a while", of=self.outcomes.ejected.pop())
 
     async def hear(self, fact: Mapping[str, Any]) -> None:
         """Learn from a fact, and charge the cost of an LLM request; called by the keeper that works."""

@@ -10,6 +10,7 @@ best one has. Facts come off a wire and may hold anything.
 """
 
 import math
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, NamedTuple
@@ -56,7 +57,7 @@ EXPECTED_S: Final = 2.0
 MAX_SECONDS: Final = 86_400.0
 SPREAD: Final = 0.4
 """Normal deviate of the usual duration: of log-normal durations the mean lies near the 65th percentile."""
-_SHORTEST_S: Final = 1e-4
+_MIN_SECONDS: Final = 1e-4
 _DELEGATED: Final = ("delegate:agent_completed", "delegate:error")
 UNDONE: Final = ("incomplete", "budget_exhausted", "error", "failed")
 """Statuses of delegations whose work is not done: the agent's LLM failed, or went on for too long."""
@@ -174,7 +175,7 @@ class _Sums:
         return math.exp(mean), math.exp(mean + spread)
 
     def record_time(self, seconds: float, places: int) -> None:
-        log = math.log(max(seconds, _SHORTEST_S))
+        log = math.log(max(seconds, _MIN_SECONDS))
         self.times += 1
         self.logs += log
         self.squares += log * log
@@ -183,7 +184,7 @@ class _Sums:
         self.places += places * places
 
 
-class _Call(NamedTuple):
+class _UnderWay(NamedTuple):
     key: str
     at: float
     places: int
@@ -198,8 +199,10 @@ class Outcomes:
         self._group_calls = [0] * (max(self._group_of.values(), default=-1) + 1)
         self._half_life_s = half_life_s
         self._kept: dict[str, _Sums] = {}
-        self._under_way: dict[str, _Call] = {}
-        self._expected: dict[str, _Call] = {}
+        self.ejected: deque[str] = deque(maxlen=16)
+        """Keys that were ejected; whoever reports them takes them out."""
+        self._under_way: dict[str, _UnderWay] = {}
+        self._expected: dict[str, _UnderWay] = {}
 
     def performance(self, key: str, now: float) -> Performance:
         """Return how an alternative does."""
@@ -232,14 +235,14 @@ class Outcomes:
         """Take an alternative out whose success is far below its group's."""
         kept = self._kept.get(key)
         if kept is not None and kept.ejection.until is None:
-            self._eject(kept, now)
+            self._eject(key, kept, now)
 
     def expect(self, decision: str, key: str, now: float) -> None:
         """Count a call as under way at once: the next call must know before the decision's fact comes."""
         if decision not in self._under_way:
             self._begin(self._expected, decision, key, now)
 
-    def _begin(self, calls: "dict[str, _Call]", decision: str, key: str, now: float) -> None:
+    def _begin(self, calls: "dict[str, _UnderWay]", decision: str, key: str, now: float) -> None:
         self._end(decision)
         self._give_up(now)
         if key not in self._group_of or len(decision) > MAX_NAME:
@@ -248,7 +251,7 @@ class Outcomes:
         kept.under_way += 1
         kept.begun += now
         kept.ejection.record_call(now)
-        calls[decision] = _Call(key, now, kept.under_way)
+        calls[decision] = _UnderWay(key, now, kept.under_way)
 
     def hear(self, fact: Mapping[str, Any], now: float) -> None:
         """Learn from a fact."""
@@ -314,11 +317,11 @@ class Outcomes:
             kept.paid_failures += 1
             kept.paid += cost
         if kept.in_a_row >= IN_A_ROW and kept.ejection.until is None:
-            self._eject(kept, now)
+            self._eject(key, kept, now)
 
-    @staticmethod
-    def _eject(kept: _Sums, now: float) -> None:
+    def _eject(self, key: str, kept: _Sums, now: float) -> None:
         kept.in_a_row = 0
+        self.ejected.append(key)
         kept.ejection.eject(now, OUT_S)
 
     def _sums(self, key: str, now: float) -> _Sums:
