@@ -16,6 +16,7 @@ EXTRAS: Final = {
     "prompt_toolkit": "orchestrator",
     "starlette": "console",
     "uvicorn": "console",
+    "h11": "console",
     "httptools": "serve",
     "opentelemetry": "otel",
     "apprise": "notify",

@@ -434,6 +434,22 @@ class TestLangChain(AdapterSuite):
         assert second["action_requests"][0]["args"] == {"to": "boss", "text": text}
         assert first["toolgate"]["token"] != second["toolgate"]["token"]
 
+    def test_without_a_checkpointer_nobody_can_be_asked_and_the_model_reads_it(self, world):
+        async def talk():
+            with world.guard() as guard:
+                turns = calls(Use("send", {"to": "boss", "text": "hello"}, "c-1")), says("Done.")
+                lead = Actor("lead", turns, ("send",))
+                scene = Stage(self.harness, world).scene(lead, guard)
+                tools = [tool(one) for one in scene.toolbox.functions("send")]
+                agent = create_agent(
+                    ScriptedModel(voice=scene.voice(lead)), tools, middleware=[ToolgateMiddleware(guard)]
+                )
+                state = await agent.ainvoke(_begin(scene), _where(scene))
+                assert "__interrupt__" not in state
+                return scene.voice(lead).answer("c-1").text
+
+        assert "there is nobody to ask" in run_to_end(talk(), 60)
+
     def test_an_agent_without_a_gate_does_not_pass_by_the_id_of_the_call_above_it(self, world):
         async def talk():
             steals = (calls(Use("delete", {"path": "secret.txt"}, "c-1")),)

@@ -1,6 +1,6 @@
 """What must be noticed where two versions of the wire meet."""
 
-from mutation import BUS, ORCHESTRATOR, SCHEDULERS, Mutant
+from mutation import BUS, ORCHESTRATOR, Mutant
 
 TESTS = "../attacks/test_wire.py"
 
@@ -48,9 +48,9 @@ MUTANTS = (
     Mutant(
         "law 4",
         "a signed question passes for its own withdrawal",
-        f"{SCHEDULERS}/worker/worker.py",
-        "codec.check_withdrawal(item)",
-        "pass",
+        f"{BUS}/protocol/signing.py",
+        'return self.is_genuine("withdrawn",',
+        'return self.is_genuine("question",',
         f"{TESTS}::test_a_signed_question_written_again_as_a_withdrawal_ends_no_hold",
     ),
     Mutant(

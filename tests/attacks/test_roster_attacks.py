@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import redis.asyncio as redis
@@ -21,7 +22,7 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.server.settings import read_keys
 from toolgate_bus.telemetry import metrics
-from toolgate_bus.transport.heartbeats import encode_leave, encode_member
+from toolgate_bus.transport.heartbeats import decode_member, encode_leave, encode_member
 from toolgate_bus.transport.ports import Member
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.gate import Gate
@@ -29,6 +30,7 @@ from toolgate_orchestrator.decision.gate import Gate
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
 
 RULES = {"rules": [{"name": "keep", "tools": "delete_file", "action": "deny", "reason": "files are kept"}]}
+ASKED = "asked_policy:Policy"
 KEYS = Keys("default")
 NAMES = 300_000
 
@@ -50,7 +52,8 @@ class World:
         if self.policy is None or self.policy.poll() is not None:
             options = ("--config", self._rules, "--keys", self.keys, "--json")
             self.policy = subprocess.Popen(
-                [sys.executable, "-m", "toolgate_bus", "scheduler", "run", "policy", *map(str, options)],
+                [sys.executable, "-m", "toolgate_bus", "scheduler", "run", ASKED, *map(str, options)],
+                cwd=Path(__file__).parents[1] / "acceptance" / "schedulers_for_tests",
                 env=os.environ | {"TOOLGATE_REDIS_URL": self.server.url("scheduler-policy")},
                 stdout=subprocess.PIPE,
             )
@@ -184,6 +187,22 @@ async def test_a_heartbeat_that_was_kept_and_is_shown_again_excuses_nobody(world
             outcomes[age] = await ruled(gate, 2)
         await admin.delete(KEYS.member(f"s:policy:of-{age}"))
     assert outcomes == {3600: {("deny", "silent")}, 0: {("deny", "silent")}}
+
+
+async def test_an_old_heartbeat_of_the_living_start_excuses_nobody_either(world, attacker):
+    """The gate knows that this start is the policy's, as it has answered. Only the time tells what is old."""
+    admin, ring, key = attacker("admin"), Keyring(read_keys(world.keys), "default"), ""
+    async with world.gate(required=["policy"]) as gate:
+        assert (await gate.decide(Call("read_file", {}, ["read_file"]))).allowed
+        key = KEYS.member(f"s:policy:{world.replica}")
+        now = decode_member("policy", world.replica, await admin.get(key), ring)
+        old = replace(now, tools=("read_*",), beat=2**30, at=now.at - 3600, signed=False, proof=None)
+        raw = encode_member(old, ring)
+        attack = asyncio.create_task(heartbeats(lambda: admin.set(key, raw, px=60_000)))
+        while not attack.done():
+            assert await ruled(gate, 2) == {("deny", "denied")}
+            await asyncio.sleep(0.02)
+        await attack
 
 
 async def test_a_policy_whose_every_trace_was_deleted_is_asked_and_one_that_was_killed_is_counted_as_gone(

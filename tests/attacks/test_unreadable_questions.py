@@ -53,7 +53,7 @@ READABLE = [
 @pytest.fixture
 async def gate(schedulers, server_url, namespace, tmp_path):
     (tmp_path / "policy.yaml").write_text(json.dumps(RULES))
-    await schedulers.start("policy", "--config", tmp_path / "policy.yaml")
+    await schedulers.start("asked_policy:Policy", "--config", tmp_path / "policy.yaml")
     async with Gate.open(redis=server_url, namespace=namespace, patience_ms=5000) as opened:
         yield opened
 

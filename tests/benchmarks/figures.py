@@ -104,8 +104,8 @@ def short_mix_part() -> str:
     """Return small questions: the median at one decision in flight, the throughput at 64."""
     rows = _figures("bench")["said"][1:]
     of = {(row["schedulers"], row["in_flight"], row["question_bytes"]): row["sides"] for row in rows}
-    lines = _header(["", *(_name(name) for name in of[1, 1, 448]), "CPU of Toolgate, µs"])
-    for count, words in ((1, "1 scheduler"), (3, "3 schedulers")):
+    lines = _header(["schedulers", *(_name(name) for name in of[1, 1, 448]), "CPU of Toolgate, µs"])
+    for count in (1, 3):
         one, many = of[count, 1, 448], of[count, 64, 448]
         cells = [
             f"{one[name]['median_us']:.0f} µs · {many[name]['per_second'] / 1000:.0f} k/s"
@@ -113,7 +113,7 @@ def short_mix_part() -> str:
             else f"{one[name]['ratio']['median']:.1f} · {many[name]['ratio']['rate']:.2f}"
             for name in one
         ]
-        lines.append(_line([words, *cells, _cpu(many["toolgate"])]))
+        lines.append(_line([str(count), *cells, _cpu(many["toolgate"])]))
     return "\n".join(lines)
 
 

@@ -1,10 +1,20 @@
 """A message says how to install what is missing, for the copy of Toolgate that runs."""
 
+import re
 import shlex
 import sys
+from pathlib import Path
 
 import pytest
-from toolgate_bus.installation import Environment, find_requirements, find_source, how_to_install, quote
+from toolgate_bus.commands import http_connection
+from toolgate_bus.installation import (
+    EXTRAS,
+    Environment,
+    find_requirements,
+    find_source,
+    how_to_install,
+    quote,
+)
 
 pytestmark = pytest.mark.pure
 WHEEL = "file:///srv/wheels/toolgate_bus-0.1.0-py3-none-any.whl"
@@ -81,6 +91,13 @@ def test_a_shell_takes_a_quoted_word_as_it_is(word):
 def test_what_installs_is_what_this_environment_has(on_path, has_pip, has_uv, command):
     environment = Environment("/v/bin/python", on_path, has_pip, has_uv, "/usr/bin/python3")
     assert " ".join(environment.installer()) == command
+
+
+def test_each_module_of_the_server_of_http_is_known_to_come_with_an_extra():
+    wanted = set(re.findall(r"^import (\w+)", Path(http_connection.__file__).read_text(), re.MULTILINE))
+    outside = wanted - sys.stdlib_module_names
+    assert "h11" in outside
+    assert outside <= EXTRAS.keys()
 
 
 def test_the_copy_that_runs_names_its_own_clone(pytestconfig):

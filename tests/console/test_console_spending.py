@@ -24,8 +24,8 @@ def request(id_, model="m-1"):
     return {"event": "decision", "id": id_, "tool_name": "llm:request", "tool_input": told}
 
 
-def shown(spend, spent=0):
-    book = Book("budget", DAILY, {}, [Balance("daily/fleet", DAY, 10_000_000, spent, 0)])
+def shown(spend, spent=0, held=0):
+    book = Book("budget", DAILY, {}, [Balance("daily/fleet", DAY, 10_000_000, spent, held)])
     (one,) = sort_accounts(book, NOW)
     return describe_account(one, NOW, spend)
 
@@ -71,6 +71,7 @@ def test_what_the_journal_does_not_tell_is_said_and_so_is_a_journal_that_cannot_
     spend.take(entry("d1", 1_000_000, "write_file"))
     assert shown(spend, 4_000_000)["apart"] == "3.00 USD"
     assert shown(spend, 0)["apart"] == "-1.00 USD"
+    assert shown(spend, 0, held=1_000_000)["apart"] is None  # it was paid after the account was read
     assert (shown(None, 5)["llm"], shown(None, 5)["models"]) == (None, [])
 
 

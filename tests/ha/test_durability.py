@@ -212,7 +212,7 @@ class ApprovalFleet:
         self.shared = connect_shared_state(url, commands, "n")
         self.said = []
         self.holds = StoredHolds(self.shared.store, "approval", self.send)
-        text = "rules: [{tools: transfer}]\ndurability: {replicas: 2, timeout_ms: 100}\n"
+        text = "rules: [{tools: transfer}]\ndurability: {replicas: 2, timeout_ms: 120}\n"
         self.scheduler = ApprovalScheduler(approval_config(text))
         self.scheduler.use(SchedulerContext(self.shared, self.holds, "n", "r-1", "approval"))
 
@@ -233,7 +233,7 @@ async def test_a_person_is_asked_and_counts_only_where_the_replicas_have_it(worl
     world.replicas[1].stand_still()
     denied = await fleet.ask()
     assert isinstance(denied, Deny)
-    assert "1 of 2 replicas had it within 100 ms" in (denied.reason or "")
+    assert "1 of 2 replicas had it within 120 ms" in (denied.reason or "")
     world.replicas[1].go_on()
     until(world.has_all, 15)
     assert isinstance(await fleet.ask(), Hold)

@@ -51,7 +51,7 @@ MUTANTS = (
         f"{ORCHESTRATOR}/decision/question/question.py",
         "copy_arguments(arguments) if type(arguments) is dict",
         "arguments if type(arguments) is dict",
-        f"{TESTS}[denied]",
+        f"{TESTS}[approved]",
     ),
     Mutant(
         "law 8",
@@ -155,7 +155,7 @@ MUTANTS = (
         f"{ORCHESTRATOR}/guard/ruling.py",
         "dict(call.arguments) if decision is None else decision.tool_input",
         "dict(call.arguments)",
-        f"{TESTS}[denied]",
+        f"{TESTS}[approved]",
     ),
     Mutant(
         "law 7",

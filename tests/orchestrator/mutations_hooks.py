@@ -14,6 +14,13 @@ _EDITED = f"{_KEPT}::test_whatever_its_owner_changed_in_between_only_our_entries
 
 _CHANGES = (
     (
+        "a tool with the name of the test call runs without a ruling",
+        f"{ORCHESTRATOR}/commands/serve/hook_handler.py",
+        'HookDecision("deny", reason=reason), "")',
+        'HookDecision("continue"), "")',
+        f"{_ASKED}::test_what_status_puts_to_a_hook_is_denied_and_leaves_nothing_behind",
+    ),
+    (
         "an answer that breaks off is taken for one",
         "orchestrator/toolgate_hook.py",
         '    if fields.get(b"content-length", b"-").strip() != b"%d" % len(body):\n',

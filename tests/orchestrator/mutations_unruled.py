@@ -89,6 +89,6 @@ MUTANTS = (
         f"{ORCHESTRATOR}/commands/run/cli.py",
         " or ended.is_refused:",
         ":",
-        "test_nobody_answers.py::test_run_ends_with_1_where_a_request_to_the_llm_was_denied",
+        "test_nobody_answers.py::test_run_and_a_script_of_chat_end_with_1_where_a_request_to_the_llm_was_denied",
     ),
 )

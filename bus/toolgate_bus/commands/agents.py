@@ -9,7 +9,6 @@ from typing import Annotated, Final, NamedTuple
 import anyio
 import typer
 from rich.live import Live
-from rich.table import Table
 
 from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import (
@@ -24,7 +23,8 @@ from toolgate_bus.commands.options import (
     run_async,
 )
 from toolgate_bus.commands.pauses import pause, pauses, resume
-from toolgate_bus.commands.terminal import new_table, print_json
+from toolgate_bus.commands.table import Table
+from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.protocol.agents import LiveAgent, Stop, forest, name_session, select_targets, stop_of
 from toolgate_bus.protocol.money import format_amount
@@ -38,16 +38,16 @@ OVERVIEW = """
 See the agents that are alive, stop them, and pause them.
 
 \b
-  toolgate agents                     trees of agents, and what each does now
-  toolgate agents --watch             the same, until Ctrl-C
-  toolgate agents stop 4f2a           stop an agent and all that work for it
-  toolgate agents stop 4f2a --now     the same, without a wait for running tools
-  toolgate agents stop --all          stop every agent of the namespace
-  toolgate agents resume              list the stops and pauses that stand
-  toolgate agents resume 4f2a         lift a stop or a pause
-  toolgate agents pause --all         let the next calls of all agents wait
-  toolgate agents resume --all        end all pauses
-  toolgate agents pauses              what is paused, by whom, for how long
+  toolgate agents                   trees of agents, and what each does now
+  toolgate agents --watch           the same, until Ctrl-C
+  toolgate agents stop 4f2a         stop an agent and all that work for it
+  toolgate agents stop 4f2a --now   the same, without a wait for running tools
+  toolgate agents stop --all        stop every agent of the namespace
+  toolgate agents resume            list the stops and pauses that stand
+  toolgate agents resume 4f2a       lift a stop or a pause
+  toolgate agents pause --all       let the next calls of all agents wait
+  toolgate agents resume --all      end all pauses
+  toolgate agents pauses            what is paused, by whom, for how long
 
 `spent` is the cost that an agent's tools and LLM reported; with --json, in
 millionths. Exit codes: 0 shown, 1 the bus is away, 2 an option is wrong, or
@@ -231,7 +231,8 @@ def _describe_state(one: LiveAgent) -> str:
 
 
 def _table(agents: Collection[LiveAgent]) -> Table:
-    table = new_table(_COLUMNS, right=_COLUMNS[3:], whole=set(_COLUMNS) - {"now"})
+    spare = ("turns", "calls", "age", "vetoes", "spent")
+    table = Table(_COLUMNS, right=_COLUMNS[3:], cut={"agent"}, wrap={"now"}, spare=spare)
     for depth, one in forest(agents):
         age = f"{one.age / 60:.0f} min" if one.age < 7200 else f"{one.age / 3600:.1f} h"
         cells = (

@@ -1,12 +1,12 @@
 """`toolgate budget`: show spent and reserved money by account, set limits by hand, set accounts to zero."""
 
+import difflib
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
-from rich.table import Table
 
 from toolgate_bus.commands.ledger_loss import accept_loss, rebuild
 from toolgate_bus.commands.markup import escape
@@ -20,7 +20,8 @@ from toolgate_bus.commands.options import (
     join_bus,
     run_async,
 )
-from toolgate_bus.commands.terminal import new_table, print_json
+from toolgate_bus.commands.table import Table
+from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.fleet.books import Book, BookAccount
 from toolgate_bus.fleet.reader import read_book
@@ -42,18 +43,19 @@ The configuration of a cost-aware scheduler defines the budgets. These commands
 show them, and change them while it runs.
 
 \b
-  toolgate budget list                      what is spent, reserved and left
-  toolgate budget show daily                which decisions hold money
-  toolgate budget set daily 12.50           within a second, until `reset`
-  toolgate budget set daily/agent/anna 2    one account of it alone
-  toolgate budget reset daily               spent back to zero, configured limit
+  toolgate budget list                     what is spent, reserved and left
+  toolgate budget list anna                accounts whose name contains anna
+  toolgate budget show daily               which decisions hold money
+  toolgate budget set daily 12.50          within a second, until `reset`
+  toolgate budget set daily/agent/anna 2   one account of it alone
+  toolgate budget reset daily              nothing spent, limit as configured
 
 If a ledger was emptied, or lost what it had confirmed, calls that cost money are
 denied until somebody decides:
 
 \b
-  toolgate budget rebuild --from DIR        add the spending that an archive shows
-  toolgate budget accept-loss --by NAME     go on with the books as they are
+  toolgate budget rebuild --from DIR       add the spending of an archive
+  toolgate budget accept-loss --by NAME    go on with the books as they are
 """
 
 app = typer.Typer(name="budget", help=OVERVIEW, no_args_is_help=True)
@@ -61,11 +63,13 @@ app.command("rebuild")(rebuild)
 app.command("accept-loss")(accept_loss)
 
 _MAX_ACCOUNTS: Final = 1024
+MAX_NEAR: Final = 3
+"""Maximum number of accounts that are proposed in place of a mistyped one."""
 UNTIL: Final = (
     "Calls that cost money are denied until `toolgate budget rebuild` has added the spending that a record "
     "shows, or until `toolgate budget accept-loss`."
 )
-_COLUMNS: Final = ("budget", "whose", "window", "limit", "spent", "reserved", "left", "")
+_COLUMNS: Final = ("budget", "whose", "window", "limit", "spent", "reserved", "left", "notes")
 _ASTRAY: Final[Mapping[str, str]] = {
     "charged": "costs came from calls without a reservation: the fleet's budgets paid them.",
     "unplaced": "costs came from calls without a reservation, and the fleet has no budget to pay them.",
@@ -93,17 +97,43 @@ class _OpenBook(NamedTuple):
     limits: Limits
     book: Book
 
-    def accounts(self, key: str | None = None, *, past: bool = False) -> list[dict[str, Any]]:
-        """Return one account, those of a budget, or all, as objects. `past` adds those of past windows."""
+    def accounts(self, key: str | None = None, *, part: str = "", past: bool = False) -> list[dict[str, Any]]:
+        """Return one account, those of a budget, or all, as objects. `past` adds those of past windows.
+
+        `part` is a text that their names contain.
+        """
         accounts = self.book.accounts(time.time(), past=past)
-        return [self._describe(one) for one in accounts if key in (None, one.key, one.name)]
+        return [
+            self._describe(one) for one in accounts if key in (None, one.key, one.name) and part in one.key
+        ]
 
     def check(self, key: str) -> None:
-        """Raise ConfigError for a key that is neither a budget nor an account of one."""
+        """Raise ConfigError for a key that is neither a budget nor can be an account of one."""
+        name = _name(key)
         names = {*self.book.budgets, *(_name(one.key) for one in self.book.balances)}
-        if _name(key) not in names:
+        if name not in names:
             there = ", ".join(sorted(names)) or "none; a cost-aware scheduler with budgets makes them"
-            raise ConfigError(f"there is no budget {_name(key)!r}; there are: {there}")
+            raise ConfigError(f"there is no budget {name!r}; there are: {there}")
+        if key == name or name not in self.book.budgets:
+            return
+        level = self.book.budgets[name].level
+        prefix = f"{name}/{level}"
+        if key != prefix if level == "fleet" else not key.startswith(f"{prefix}/"):
+            form = prefix if level == "fleet" else f"{prefix}/NAME"
+            raise ConfigError(f"{key!r} is no account of the budget {name}: its accounts are named {form}")
+
+    def check_known(self, key: str) -> None:
+        """Raise ConfigError for an account without spending or limit, and name those that are like it."""
+        known = {*self.book.budgets, *self.book.overrides}
+        known.update(*((one.key, _name(one.key)) for one in self.book.balances))
+        if key in known:
+            return
+        near = difflib.get_close_matches(key, known, MAX_NEAR)
+        like = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise ConfigError(
+            f"no call has used the account {key!r} yet.{like} `toolgate budget list` shows the accounts; "
+            "`toolgate budget set ACCOUNT LIMIT --new` sets the limit of a new one"
+        )
 
     def currency(self, key: str) -> str:
         """Return the currency of a budget's amounts; empty if the budget is unknown."""
@@ -132,6 +162,14 @@ class _OpenBook(NamedTuple):
 
 @app.command("list")
 def list_(
+    part: Annotated[
+        str,
+        typer.Argument(
+            metavar="[TEXT]",
+            help="Only accounts whose name contains this text: a budget, an agent, a session, a label.",
+            show_default=False,
+        ),
+    ] = "",
     past: Annotated[bool, typer.Option("--past", help="Show past hours and days, too.")] = False,
     book: BookOption = "budget",
     redis: RedisOption = None,
@@ -146,17 +184,21 @@ def list_(
 
     \b
       toolgate budget list
+      toolgate budget list daily                one budget
+      toolgate budget list session/4f2a         ids that begin so
       toolgate budget list --past --json
-      toolgate budget list --book budget-shadow     what a shadow would have spent
+      toolgate budget list --book budget-shadow   what a shadow would have spent
     """
 
     async def work(book: _OpenBook) -> None:
-        accounts = book.accounts(past=past)
+        accounts = book.accounts(part=part, past=past)
         if json_:
             for one in accounts:
                 print_json(one)
         elif accounts:
             console.print(_table(accounts))
+        elif part:
+            err_console.print(f"No account's name contains {escape(part)}. `toolgate budget list` shows all.")
         else:
             err_console.print("Nothing was spent yet. Budgets are configured in a cost-aware scheduler.")
         if loss := book.book.loss:
@@ -213,6 +255,9 @@ def set_(
     configured: Annotated[
         bool, typer.Option("--configured", help="Use the limit of the configuration again.")
     ] = False,
+    new: Annotated[
+        bool, typer.Option("--new", help="Also for an account that no call has used yet.")
+    ] = False,
     book: BookOption = "budget",
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
@@ -223,13 +268,18 @@ def set_(
     \b
       toolgate budget set daily 12.50
       toolgate budget set daily/agent/anna 2
-      toolgate budget set daily none            only count
-      toolgate budget set daily --configured    use the configured limit again
+      toolgate budget set daily/agent/ben 2 --new   before ben's first call
+      toolgate budget set daily none                only count
+      toolgate budget set daily --configured        use the configured limit again
+
+    An account that no call has used yet is refused without --new: its name may be mistyped.
     """
     amount = _limit(limit, configured)
 
     async def work(book: _OpenBook) -> None:
         book.check(key)
+        if not new:
+            book.check_known(key)
         if configured:
             await book.limits.drop(key)
         else:
@@ -261,6 +311,7 @@ def reset(
 
     async def work(book: _OpenBook) -> None:
         book.check(key)
+        book.check_known(key)
         keys = sorted({one.key for one in book.book.balances if key in (one.key, _name(one.key))})
         accounts = sum([await book.ledger.reset(one, find_user()) for one in keys])
         await book.limits.drop(key)
@@ -333,7 +384,8 @@ def _name(key: str) -> str:
 
 
 def _table(accounts: Iterable[dict[str, Any]]) -> Table:
-    table = new_table(_COLUMNS, right=_MONEY)
+    spare = ("window", "notes", "reserved", "limit")
+    table = Table(_COLUMNS, right=_MONEY, cut={"budget", "whose"}, spare=spare)
     for one in accounts:
         notes = ["limit set by hand"] if one["limit_set"] else []
         notes += [f"{one['overruns']} overruns"] if one["overruns"] else []

@@ -23,7 +23,8 @@ from toolgate_bus.commands.options import (
     join_bus,
     run_async,
 )
-from toolgate_bus.commands.terminal import new_table, print_json
+from toolgate_bus.commands.table import Table
+from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.facts.lease import Checkpoint
 from toolgate_bus.facts.reader import FactsReader
@@ -221,7 +222,11 @@ def _show(book: _Loss, added: list[Addition], sums: JournalSums, json_: bool, *,
         print_json({**told, "changed": not dry_run, "was_lost": book.loss.why if book.loss else None})
         return
     if added:
-        table = new_table(("account", "window", "would be added" if dry_run else "added"), right=("window",))
+        table = Table(
+            ("account", "window", "would be added" if dry_run else "added"),
+            right=("window",),
+            cut={"account"},
+        )
         for one in added:
             table.add_row(
                 escape(one.account), str(one.window or ""), escape(book.money(one.account, one.amount))

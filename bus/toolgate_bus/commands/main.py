@@ -66,10 +66,11 @@ SPELLED_OUT: Final = "toolgate-spelled-out"
 LOADED: Final = 100_000
 """Allocations between runs of the garbage collector while a command loads. What it loads stays in use."""
 OVERVIEW = """
-The bus on which independent schedulers rule on every tool call an agent makes, before it runs.
+Independent programs decide on every tool call of your AI agents, before it runs.
 
-Schedulers answer continue, deny or modify; one reducer merges their answers; the agent's \
-loop runs, replaces or refuses the call.
+These programs are schedulers. Each answers continue, deny or modify, has the call wait, or has a \
+person asked. Any deny wins, else the modify of the highest priority. Then the call runs, another \
+one runs in its place, or none.
 
 Next steps:
 

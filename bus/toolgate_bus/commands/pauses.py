@@ -14,7 +14,6 @@ from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import anyio
 import typer
-from rich.table import Table
 
 from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import (
@@ -28,7 +27,8 @@ from toolgate_bus.commands.options import (
     parse_span,
     run_async,
 )
-from toolgate_bus.commands.terminal import new_table, print_json
+from toolgate_bus.commands.table import Table
+from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.protocol.agents import LiveAgent
 from toolgate_bus.protocol.pauses import Pause, StandingPauses, find_named, list_paused, pause_of
@@ -183,7 +183,7 @@ def pauses(
 
 def make_table(found: StandingPauses, living: Sequence[LiveAgent]) -> Table:
     """Return a table of the pauses and stops that stand, a line each."""
-    table = new_table(_COLUMNS, right=_COLUMNS[4:], whole=set(_COLUMNS) - {"whom"})
+    table = Table(_COLUMNS, right=_COLUMNS[4:], cut={"whom", "by"}, spare=("agents", "by"))
     for one in found.pauses:
         left = one.seconds_left(found.now_ms)
         cells = (

@@ -9,7 +9,6 @@ import anyio
 import typer
 from rich.console import Group
 from rich.live import Live
-from rich.table import Table
 
 from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import (
@@ -23,7 +22,8 @@ from toolgate_bus.commands.options import (
     refuse_options_before,
     run_async,
 )
-from toolgate_bus.commands.terminal import new_table, print_json
+from toolgate_bus.commands.table import Table
+from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.ledger.slots.queue import MAX_ABOUT, MAX_LEVEL, MAX_LIMIT, as_configured
 from toolgate_bus.ledger.slots.redis import QueueOperator
@@ -35,14 +35,14 @@ OVERVIEW = """
 See which calls have slots of a scheduler `slots`, and which wait for one.
 
 \b
-  toolgate queue                      calls that have slots, and calls that wait
-  toolgate queue --watch              the same, until Ctrl-C
-  toolgate queue move 4f2a            serve a waiting call before all others
-  toolgate queue move 4f2a --before 91  serve it right before another call
-  toolgate queue drop 4f2a            deny a waiting call
-  toolgate queue limit browser 2      at most two at a time, from now on
-  toolgate queue drain browser        give no new slots; running calls finish
-  toolgate queue limit browser        use the configured limit again
+  toolgate queue                        who has slots, and who waits
+  toolgate queue --watch                the same, until Ctrl-C
+  toolgate queue move 4f2a              serve a waiting call before all others
+  toolgate queue move 4f2a --before 91  serve it just before another
+  toolgate queue drop 4f2a              deny a waiting call
+  toolgate queue limit browser 2        at most two at a time, from now on
+  toolgate queue drain browser          give no new slots; calls go on
+  toolgate queue limit browser          use the configured limit again
 
 A pool with a `key` is one pool for each value: `browser/example.org`.
 Exit codes: 0 done or shown, 1 the bus is away, 2 an option is wrong, a call
@@ -59,7 +59,7 @@ CallArgument = Annotated[
 ]
 PoolArgument = Annotated[str, typer.Argument(metavar="POOL", help="A pool, or `POOL/KEY` if it has keys.")]
 _REFRESH_S: Final = 0.5
-_COLUMNS: Final = ("", "call", "tool", "agent", "session", "tenant", "class", "since", "waits for")
+_COLUMNS: Final = ("place", "call", "tool", "agent", "session", "tenant", "class", "since", "waits for")
 _IDLE: Final = "Nobody has a slot or waits for one."
 
 
@@ -313,12 +313,18 @@ def _show(pools: Sequence[QueuedPool]) -> Group | str:
 def _table(pool: QueuedPool) -> Table:
     usual = f" of {pool.limit}" if pool.most < pool.limit else ""
     kept = f", kept {_time(pool.average_s)} on average" if pool.average_s else ""
-    table = new_table(_COLUMNS, right=("", "class", "since"), whole={"call", "since", ""})
-    table.title = escape(
+    title = (
         f"{pool.name}: {len(pool.held)} of {pool.most}{' now' if usual else ''}{usual} in use, "
         f"{len(pool.waiting)} wait{kept}"
     )
-    table.title_justify = "left"
+    table = Table(
+        _COLUMNS,
+        right=("place", "class", "since"),
+        cut={"tool", "agent", "tenant"},
+        wrap={"waits for"},
+        spare=("class", "tenant", "session", "waits for"),
+        title=f"[italic]{escape(title)}[/]",
+    )
     for one in pool.held:
         table.add_row("has", *_cells(one), "")
     for one in pool.waiting:

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Final
 
 import anyio
 import typer
-from rich.table import Table
 
 from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import (
@@ -19,7 +18,8 @@ from toolgate_bus.commands.options import (
     join_bus,
     run_async,
 )
-from toolgate_bus.commands.terminal import new_table, print_json
+from toolgate_bus.commands.table import Table
+from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.protocol.keys import MAX_SHARDS, Keys, shard_of
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.client.connection import RedisCommands
@@ -129,7 +129,7 @@ def _as_json(count: int, found: list[ShardState], unread: list[str]) -> dict[str
 
 
 def _table(found: list[ShardState]) -> Table:
-    table = new_table(_COLUMNS, right=_COLUMNS[:2])
+    table = Table(_COLUMNS, right=_COLUMNS[:2], wrap=_COLUMNS[2:])
     for one in found:
         table.add_row(str(one.number), str(one.orchestrators), escape(", ".join(one.unread) or "·"))
     return table

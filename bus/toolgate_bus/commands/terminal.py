@@ -9,9 +9,9 @@ that must stay whole for `grep` (`soft_wrap`) stay whole where the output goes e
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, Any
 
 import typer
 from rich.cells import cell_len
@@ -20,10 +20,6 @@ from rich.segment import Segment
 from rich.text import Text
 
 from toolgate_bus.telemetry.printable import clean, json_text
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
 
 MIN_WIDTH = 20
 """Minimum width of a text beside its margin, in columns."""
@@ -48,6 +44,9 @@ class Terminal(Console):
 
     def print(self, *objects: Any, soft_wrap: bool | None = None, end: str = "\n", **options: Any) -> None:
         """Print as rich does, but keep the margin of a line that is wrapped, and keep its words whole."""
+        options.setdefault(
+            "crop", False
+        )  # a pipe has no width, and a terminal breaks a line that is too long
         parted = end == "\n" and (self.is_terminal or not soft_wrap)
         if parted and len(objects) == 1 and isinstance(text := objects[0], str | Text):
             if isinstance(text, str):
@@ -86,19 +85,6 @@ def discard_output(stream: IO[str]) -> None:
     """
     with contextlib.suppress(OSError), Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), stream.fileno())
-
-
-def new_table(
-    columns: Iterable[str], *, right: Collection[str] = (), whole: Collection[str] = (), header: str = "bold"
-) -> "Table":
-    """Return a table without lines. Columns `right` are aligned right, columns `whole` are never wrapped."""
-    from rich.table import Table  # here: many commands never show one
-
-    table = Table(box=None, pad_edge=False, header_style=header)
-    for one in columns:
-        justify: Literal["right", "left"] = "right" if one in right else "left"
-        table.add_column(one, justify=justify, overflow="fold", no_wrap=one in whole)
-    return table
 
 
 def print_json(value: Any, default: Callable[[Any], Any] = repr) -> None:

@@ -62,15 +62,21 @@ def verdict_fields(heard: ReceivedVerdict) -> dict[str, Any]:
         fields["again"] = True
     if codec.is_plain(verdict) and not (late or shadow or capped or said):
         return fields
-    fields |= verdict.model_dump(exclude_none=True, exclude={"priority"})
+    fields |= _say(verdict)
     fields |= {
         flag: True for flag, is_set in (("late", late), ("shadow", shadow), ("capped", capped)) if is_set
     }
     if problem:
         fields["problem"] = problem
     if said is not None:
-        fields["said"] = said.model_dump(exclude_none=True, exclude={"priority"})
+        fields["said"] = _say(said)
     return fields
+
+
+def _say(verdict: Verdict | Failure) -> dict[str, Any]:
+    """Return what a verdict says, without the priority and what it leaves out."""
+    said = {name: value for name, value in vars(verdict).items() if value is not None and name != "priority"}
+    return {**said, **verdict.__pydantic_extra__} if verdict.__pydantic_extra__ else said
 
 
 def decision_fact(
@@ -132,7 +138,7 @@ def beside(
         fields["failed_open"] = failed_open
     if disagreeing:
         fields["disagreeing"] = disagreeing
-    if overruled := decision.overruled:
+    if any(heard.problem for heard in decision.verdicts) and (overruled := decision.overruled):
         fields["overruled"] = overruled
     return fields
 

@@ -24,8 +24,8 @@ GIVE_WAY_S: Final = 0.5
 """Seconds after the return of a server during which services on which no call waits do not read."""
 
 
-class FactsService(ABC):
-    """One service in one process."""
+class Service(ABC):
+    """One service in one process, of which others of its kind may stand by."""
 
     side: ClassVar[str] = ""
     """Label under which lost connections are counted; empty in a scheduler, whose bus counts its own."""
@@ -35,16 +35,12 @@ class FactsService(ABC):
     stale_s: ClassVar[float] = 10.0
     """Seconds without work after which the service is unhealthy."""
 
-    def __init__(
-        self, facts: FactStream, log: Any = None, *, gives_way: bool = True, is_command: bool = False
-    ) -> None:
+    def __init__(self, log: Any = None, *, is_command: bool = False) -> None:
         """Prepare the loop, which reports outages to `log`.
 
-        With `gives_way` no call waits for this service. A refusal by the server ends a service that
-        `is_command`; one in a scheduler tries again.
+        A refusal by the server ends a service that `is_command`; one in a scheduler tries again.
         """
-        self._facts, self._log = facts, log
-        self._gives_way, self._is_command = gives_way, is_command
+        self._log, self._is_command = log, is_command
         self.is_connected: bool | None = None
         """True if the server answered last, False if it did not; None if it was never asked."""
         self.leads = False
@@ -83,7 +79,7 @@ class FactsService(ABC):
 
     async def _try_step(self) -> bool:
         try:
-            if self.is_connected is False and self._gives_way:
+            if self.is_connected is False:
                 await self.give_way()
             worked = await self.step()
         except TransportError as error:
@@ -94,10 +90,8 @@ class FactsService(ABC):
         self.is_connected, self.leads = True, worked
         return worked
 
-    async def give_way(self) -> None:
-        """Wait until the server has been back for a moment. Raise TransportError while it is away."""
-        await self._facts.now_ms()
-        await asyncio.sleep(GIVE_WAY_S)
+    async def give_way(self) -> None:  # noqa: B027 - a service for which calls wait does not
+        """Let those go first on whom calls wait, after an outage. Raise TransportError while it lasts."""
 
     async def on_disconnect(self, error: TransportError) -> None:
         """Report an outage once, count it, and give up what another process may change meanwhile."""
@@ -115,3 +109,20 @@ class FactsService(ABC):
             log.warning("the bus cannot be reached; waiting for it", error=str(error))
         else:
             log.info("the bus cannot be reached; waiting for it", error=str(error))
+
+
+class FactsService(Service):
+    """Service that reads facts."""
+
+    def __init__(
+        self, facts: FactStream, log: Any = None, *, gives_way: bool = True, is_command: bool = False
+    ) -> None:
+        """Prepare the loop. With `gives_way` no call waits for this service."""
+        super().__init__(log, is_command=is_command)
+        self._facts, self._gives_way = facts, gives_way
+
+    async def give_way(self) -> None:
+        """Wait until the server has been back for a moment, unless calls wait for this service."""
+        if self._gives_way:
+            await self._facts.now_ms()
+            await asyncio.sleep(GIVE_WAY_S)

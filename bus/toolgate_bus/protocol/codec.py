@@ -213,10 +213,7 @@ def question(entry: Item) -> ToolSelecting:
 
 
 def check_withdrawal(entry: Item) -> None:
-    """Check that the item is a withdrawal. Raises CodecError.
-
-    In version 1 a signature does not tell a question from a withdrawal: only the body does.
-    """
+    """Check that the item is a withdrawal. Raises CodecError."""
     fields = _body(entry, "a withdrawal")
     if (len(fields) != 1) if entry.version == VERSION else not within_bounds(fields):
         raise CodecError("malformed", "a withdrawal has the field phase, and no other")

@@ -195,8 +195,13 @@ def _unpack(raw: bytes, limit: int, containers: int | None) -> Any:
 
 def within_bounds(value: Any, depth: int = MAX_DEPTH, nodes: int = MAX_NODES) -> bool:
     """Return whether a JSON value is no deeper, wider or larger than allowed; never recurses."""
-    if type(value) is dict and len(value) <= MAX_ENTRIES and _SCALARS.issuperset(map(type, value.values())):
-        return _STRINGS.issuperset(map(type, value)) and depth >= 0 and len(value) <= nodes  # mostly
+    if type(value) is dict and len(value) <= MAX_ENTRIES and _STRINGS.issuperset(map(type, value)):
+        children = value.values()
+        if _SCALARS.issuperset(map(type, children)):  # mostly
+            return depth >= 0 and len(value) <= nodes
+        lists = [one for one in children if type(one) not in _SCALARS]
+        if all(map(_is_flat, lists)):
+            return depth >= 1 and len(value) + sum(map(len, lists)) <= nodes
     level = [value] if type(value) in _CONTAINERS else []
     seen = 0
     while level:
@@ -220,6 +225,11 @@ def within_bounds(value: Any, depth: int = MAX_DEPTH, nodes: int = MAX_NODES) ->
             return False
         level = deeper
     return True
+
+
+def _is_flat(value: Any) -> bool:
+    """Return whether a value is a list of scalars."""
+    return type(value) is list and len(value) <= MAX_ENTRIES and _SCALARS.issuperset(map(type, value))
 
 
 def items(raw: bytes) -> list[Item | CodecError]:

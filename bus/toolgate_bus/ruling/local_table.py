@@ -25,8 +25,9 @@ from toolgate_bus.protocol.codec import PLAIN_CONTINUE
 from toolgate_bus.protocol.events import Continue, Deny
 from toolgate_bus.protocol.names import MAX_REASON, MAX_RULE
 from toolgate_bus.ruling.conditions import globs
-from toolgate_bus.ruling.conditions.conditions import Globs
+from toolgate_bus.ruling.conditions.conditions import Globs, Quantifier, Truth
 from toolgate_bus.ruling.conditions.matching import AnyQuestion, CallMatcher, as_each_agent, explain_lineage
+from toolgate_bus.ruling.conditions.when_matcher import WhenMatcher
 
 MAX_TABLE: Final = 64 * 1024
 """Maximum size of a table in bytes. A scheduler with a larger one is asked."""
@@ -63,9 +64,25 @@ class TableRule(CallMatcher):
             return LocalAnswer(deny_by_rule(tool, self.name or DEFAULT_RULE, self.reason), False)
         return PLAIN_ANSWER if self.reason is None else self._allowed
 
+    @property
+    def elements(self) -> Quantifier:
+        """Number of elements of a list that must fit: a rule that allows needs all of them."""
+        return "all" if self.answer == "continue" else "any"
+
     @cached_property
     def _allowed(self) -> LocalAnswer:
         return LocalAnswer(Continue(reason=self.reason), False)
+
+
+class _Candidate(NamedTuple):
+    """A rule that may be about a tool."""
+
+    rule: TableRule
+    named: Truth
+    """True if it is about the tool; None if that is unknown."""
+    alone: WhenMatcher | None
+    """Conditions on arguments, if they alone decide whether it fits."""
+    elements: Quantifier
 
 
 class LocalTable(StrictModel):
@@ -104,9 +121,12 @@ class LocalTable(StrictModel):
         return found
 
     def _answer_one(self, question: AnyQuestion) -> LocalAnswer | None:
-        tool = question.tool_name
-        for rule in self._rules_for(tool):
-            truth = rule.about(rule.tools, question, "all" if rule.answer == "continue" else "any")
+        tool, arguments = question.tool_name, question.tool_input
+        for rule, named, alone, elements in self._rules_for(tool):
+            if alone is not None:
+                truth = alone.holds(arguments, elements)
+            else:
+                truth = rule.about_tool(named, question, elements)
             if truth is False:
                 continue
             return rule.explain(tool) if truth and rule.answer != "ask" else None
@@ -115,13 +135,17 @@ class LocalTable(StrictModel):
         return None if self.default == "ask" else LocalAnswer(deny_by_default(tool), False)
 
     @cached_property
-    def _by_tool(self) -> dict[str, tuple[TableRule, ...]]:
+    def _by_tool(self) -> dict[str, tuple[_Candidate, ...]]:
         return {}
 
-    def _rules_for(self, tool: str) -> tuple[TableRule, ...]:
+    def _rules_for(self, tool: str) -> tuple[_Candidate, ...]:
         found = self._by_tool.get(tool)
         if found is None:
-            found = tuple(rule for rule in self.rules if globs.fits(rule.tools, tool) is not False)
+            found = tuple(
+                _Candidate(rule, named, rule.conditions if named else None, rule.elements)
+                for rule in self.rules
+                if (named := globs.fits(rule.tools, tool)) is not False
+            )
             if len(tool) <= globs.SHORT:
                 if len(self._by_tool) >= MAX_NAMES:  # the names come from an LLM
                     self._by_tool.clear()

@@ -62,7 +62,7 @@ def merge(heard: Iterable[ReceivedVerdict]) -> MergeResult:
             standing[one.scheduler] = one
     if not standing:
         return NOTHING
-    ranked = sorted(standing.values(), key=rank)
+    ranked = sorted(standing.values(), key=rank) if len(standing) > 1 else list(standing.values())
     denies = tuple(one for one in ranked if one.verdict.action == "deny")
     asks = tuple(one for one in ranked if one.verdict.action == "ask_user")
     if denies:

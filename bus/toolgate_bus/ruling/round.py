@@ -208,6 +208,9 @@ class Round:
         if self._plain and not self._open and not self._troubled:
             return RoundResult(NOTHING, (), (), (), (), heard, (), False, not self._worded)
         merged = merge(heard)
+        if not (self._troubled or self._failed or self._holds or self._hold_heard):  # all answered, or wait
+            waiting = tuple([name for name, state in self._state.items() if state == "waiting"])
+            return RoundResult(merged, (), (), (), waiting, heard)
         by_state: dict[State, list[str]] = {}
         for name, state in self._state.items():
             by_state.setdefault(state, []).append(name)

@@ -7,7 +7,8 @@ Every command holds one connection to `guard.sock` for its life (the one that st
 given its connection at birth). A new connection is told where the server is, as one line of JSON.
 However a command dies, the kernel closes its connection; when the last one is closed the guard
 kills the server, removes its files and ends. A leaver that half-closes gets `kept` if others stay,
-and end-of-file once everything is gone. If the guard is killed, the kernel kills the server (Linux).
+and end-of-file once everything is gone. A server that dies is started anew on the same socket, with nothing
+in it. If the guard is killed, the kernel kills the server (Linux).
 
 This file is run as a script by an isolated interpreter, so that it starts fast and no file in the
 user's directory can shadow a module: it imports the standard library only, and nothing of Toolgate.
@@ -36,6 +37,10 @@ LOCK_FILE = "lock"
 LOG_FILE = "log"
 START_S = 15.0
 """Longest wait for a server's first answer to PING, in seconds; usually it takes 0.03 s."""
+SHORT_LIFE_S = 1.0
+"""A server that dies sooner after its start was not killed by chance, in seconds."""
+MAX_SHORT_LIVES = 5
+"""Short lives in a row after which a server is not started anew."""
 _PR_SET_PDEATHSIG = 1
 _LOCKED = 75  # EX_TEMPFAIL: another guard lives here, or is just leaving
 
@@ -219,19 +224,46 @@ def _signals() -> Iterator[socket.socket]:
             signal.set_wakeup_fd(-1)  # later signals come of our own shutdown
 
 
+class _Revival:
+    """Starts a server anew when it has died, as long as it does not die again and again."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self._server = server
+        self._started, self._short_lives = time.monotonic(), 0
+
+    def revive(self) -> bool:
+        """Return whether the server runs, started anew if need be."""
+        if self._server.is_running:
+            return True
+        lived = time.monotonic() - self._started
+        self._short_lives = self._short_lives + 1 if lived < SHORT_LIFE_S else 0
+        if self._short_lives >= MAX_SHORT_LIVES:
+            return False
+        self._server.kill()  # takes its socket away
+        self._server.start()
+        self._started = time.monotonic()
+        return True
+
+
 def _serve(
-    listener: socket.socket, signals: socket.socket, first: socket.socket, hello: bytes, stay: ExitStack
+    listener: socket.socket,
+    signals: socket.socket,
+    first: socket.socket,
+    server: ServerProcess,
+    stay: ExitStack,
 ) -> None:
-    """Greet each connection. Return when the last one has left, on a signal, or when the server has ended.
+    """Greet each connection. Return when the last one has left, on a signal, or if the server cannot live.
 
     Connections that are still open then go to `stay`: they see end-of-file when all is gone.
     """
+    revival = _Revival(server)
     with selectors.DefaultSelector() as selector:
 
         def join(member: socket.socket) -> None:
             selector.register(stay.enter_context(member), selectors.EVENT_READ)
+            hello = {"url": server.url, "directory": str(server.directory), "pid": server.pid}
             with contextlib.suppress(OSError):
-                member.sendall(hello)
+                member.sendall(json.dumps(hello).encode() + b"\n")
 
         selector.register(listener, selectors.EVENT_READ)
         selector.register(signals, selectors.EVENT_READ)
@@ -240,7 +272,10 @@ def _serve(
             for key, _ in selector.select():
                 member = key.fileobj
                 if member is signals:
-                    return
+                    received = set(signals.recv(4096))  # the numbers of the signals
+                    if received != {signal.SIGCHLD} or not revival.revive():
+                        return
+                    continue
                 if member is listener:
                     join(listener.accept()[0])
                 elif isinstance(member, socket.socket) and _is_closed(member):
@@ -278,8 +313,7 @@ def guard(directory: Path, binary: str, first: socket.socket, *, private: bool) 
                 client.recv(1)
             with _listen(directory) as listener, _signals() as signals:
                 server.start()
-                hello = {"url": server.url, "directory": str(directory), "pid": server.pid}
-                _serve(listener, signals, first, json.dumps(hello).encode() + b"\n", stay)
+                _serve(listener, signals, first, server, stay)
         finally:
             server.kill()
             # The lock last, since whoever gets it next may begin at once.

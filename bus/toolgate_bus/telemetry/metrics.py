@@ -385,7 +385,7 @@ def value(name: str, **labels: str) -> float:
 
 def table() -> str:
     """Return all metrics as a table in Markdown, for `docs/reference/metrics.md`."""
-    lines = ["| metric | labels | |", "|---|---|---|"]
+    lines = ["| metric | labels | meaning |", "|---|---|---|"]
     for where, group in _WHERE.items():
         lines.append(f"| **{where}** | | |")
         for metric in group:

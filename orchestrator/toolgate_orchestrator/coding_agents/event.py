@@ -18,7 +18,9 @@ Outcome = Literal["succeed", "fail", "release"]
 MAX_PATH: Final = 4096
 MAX_ERROR: Final = 64
 PROBE: Final = "toolgate_probe"
-"""Tool of the test call by which `toolgate hook status` checks that a hook answers."""
+"""Tool of the test call by which `toolgate hook status` checks that a hook answers. Its calls never run."""
+PROBED: Final = "the hook of Toolgate works: this test call is never run, and not recorded"
+"""Beginning of the reason by which a test call is denied. The rest tells why calls would not be ruled on."""
 
 
 class MalformedEvent(ToolgateError):  # noqa: N818 - the name tells what is wrong

@@ -244,7 +244,7 @@ class DecisionRecorder:
     def describe_verdict(self, call: DecisionState, heard: ReceivedVerdict) -> dict[str, Any]:
         """Return a verdict's fields, fit to leave: a hook of this process saw unredacted values."""
         fields = record.verdict_fields(heard)
-        if call.body:
+        if call.body and (heard.said is not None or not codec.is_plain(heard.verdict)):
             for one in (fields, fields.get("said")):
                 if one and not WORDS.isdisjoint(one):
                     self._hide_words(one, call.outgoing_of(heard.phase))
@@ -292,9 +292,10 @@ def _count(call: DecisionState, decision: Decision, asked: Sequence[str]) -> Non
 
 def _timings_of(group: Group, heard: Sequence[ReceivedVerdict]) -> list[Any]:
     """Return the seconds that each scheduler of a group took, then the revision of each."""
-    by_name = {one.scheduler: one for one in heard}
-    ordered = [by_name[name] for name, _ in group]
-    return [one.seconds for one in ordered] + [one.revision for one in ordered]
+    if [one.scheduler for one in heard] != [name for name, _ in group]:  # they came in another order
+        by_name = {one.scheduler: one for one in heard}
+        heard = [by_name[name] for name, _ in group]
+    return [one.seconds for one in heard] + [one.revision for one in heard]
 
 
 def _facts(client: GateClient, batch: Batch) -> list[FactItem]:

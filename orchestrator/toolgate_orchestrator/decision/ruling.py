@@ -72,6 +72,8 @@ class RulingResult:
         denied = denial(call, second, config)
         if denied is not None:
             return denied
+        if not second.merged.asks and not second.was_held:
+            return self
         return replace(self, asks=(*self.asks, *second.merged.asks), held=self.held or second.was_held)
 
     def with_changes(self, final: ProposedCall, modifies: Sequence[ReceivedVerdict]) -> "RulingResult":
@@ -178,7 +180,8 @@ def denial(call: DecisionState, closed: RoundResult, config: ToolgateConfig) -> 
     """Return the denial in a closed round, if there is one: by a verdict, by silence, or by expiry."""
     merged = closed.merged
     if merged.action == "deny" and merged.winner is not None and isinstance(merged.winner.verdict, Deny):
-        reason = explain_disagreement(merged.denies) or merged.winner.verdict.reason
+        reason = explain_disagreement(merged.denies) if len(merged.denies) > 1 else None
+        reason = reason or merged.winner.verdict.reason
         return RulingResult("deny", "denied", reason=reason, scheduler=merged.winner.scheduler)
     if closed.required_silent:
         names = ", ".join(closed.required_silent)
@@ -218,14 +221,11 @@ def final_call(call: DecisionState, closed: RoundResult, config: ToolgateConfig)
         why: Why = "failed_open" if closed.silent else "agreed"
         return RulingResult("continue", why, asks=closed.merged.asks, held=closed.was_held)
     modify, asked = winner.verdict, call.question
-    arguments = final_arguments(
-        modify,
-        asked.tool_name,
-        asked.tool_input,
-        call.placeholders,
-        config.schedulers.get(winner.scheduler),
-        call.plain,
-    )
+    if (arguments := call.find_final(modify)) is None:
+        limits = config.schedulers.get(winner.scheduler)
+        arguments = final_arguments(
+            modify, asked.tool_name, asked.tool_input, call.placeholders, limits, call.plain
+        )
     arguments, target = reroute(asked.tool_input, asked.agent_target, arguments, modify.agent_target)
     return RulingResult(
         "modify",

@@ -111,6 +111,16 @@ class Vacancy:
         """Return why calls would run unasked now; None where somebody is asked, or they are denied."""
         return await explain_vacancy(self._config, self.client)
 
+    async def explain_unruled(self) -> str:
+        """Return why a call would not be ruled on now, whether it would run or not; empty if it would be."""
+        config, client = self._config, self.client
+        if client is None or not await client.reachable(config.patience_ms / 1000):
+            return f"{_where(client)}; {_start(config.required)}"
+        if absent := [name for name in config.required if name not in client.directory.announced]:
+            names = ", ".join(absent)
+            return f"{names} must rule and {_is(absent)} not alive on {client.where}; {_start(absent)}"
+        return await explain_vacancy(config, client) or ""
+
     def explain_denial(self) -> str:
         """Return the reason of a denial for lack of a server, for the LLM and for the record."""
         return explain_denial(self._config, self.client)

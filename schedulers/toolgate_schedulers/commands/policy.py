@@ -37,7 +37,20 @@ NOW: Final = 1_000_000.0
 Expected = Literal["allow", "deny", "ask", "wait"]
 _WORDS: Final[Mapping[type, Expected]] = {Deny: "deny", AskUser: "ask", Hold: "wait"}
 
-app = typer.Typer(name="policy", no_args_is_help=True)
+OVERVIEW = """
+Check the rules of a policy, have some suggested, enforce them or only observe;
+see where they hold.
+
+\b
+  toolgate policy suggest > rules.yaml          rules that fit what ran
+  toolgate policy test rules.yaml cases.yaml    what they do with your cases
+  toolgate policy enforce                       from now on they deny and ask
+  toolgate policy status                        which gates have them
+
+A policy is a file of rules that allow, deny or ask: docs/schedulers/policy.md
+"""
+
+app = typer.Typer(name="policy", help=OVERVIEW, no_args_is_help=True)
 
 
 class EarlierCall(StrictModel):
@@ -124,7 +137,7 @@ class Outcome:
 
 @app.callback()
 def _group() -> None:
-    """Check the rules of a policy, have some suggested, enforce them or only observe; see where they hold."""
+    """Make it a group, whatever the number of its commands."""
 
 
 @app.command("test")

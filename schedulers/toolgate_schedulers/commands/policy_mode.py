@@ -77,9 +77,9 @@ def enforce(
     """Switch the rules of a policy on: from now on it denies and asks.
 
     \b
-      toolgate policy enforce                        the living policy, by what was pushed
-      toolgate policy enforce --config rules.yaml    a file; its comments stay
-      toolgate policy observe                        take it back
+      toolgate policy enforce                       the living policy
+      toolgate policy enforce --config rules.yaml   a file
+      toolgate policy observe                       take it back
 
     First it shows which calls of the last hour the policy would have denied, or
     asked a person about, and asks you. Replicas take up what was pushed within
@@ -298,7 +298,7 @@ def _how_to_reload(name: str, file: Path, view: BusView | None) -> str:
     members = view.status.members if view is not None else ()
     here = sorted(one.pid for one in members if one.host == socket.gethostname() and one.pid > 0)
     if here:
-        return f"Its replicas read the file again: kill -HUP {' '.join(map(str, here))}"
+        return f"Have its replicas read the file again: kill -HUP {' '.join(map(str, here))}"
     if members:
         return f"Have its {len(members)} replicas read the file again: send them SIGHUP."
     return f"It counts once the policy runs by it: toolgate scheduler run policy --config {file}"

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import anyio
 import typer
-from rich.table import Table
 from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import (
     JsonOption,
@@ -21,13 +20,14 @@ from toolgate_bus.commands.options import (
     join_bus,
     run_async,
 )
-from toolgate_bus.commands.terminal import new_table, print_json
+from toolgate_bus.commands.table import Table
+from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.roster.roster import Roster, RosterView
 from toolgate_bus.transport.replica_differences import UNNAMED
 
 LOOK_S = 0.1
-_COLUMNS = ("scheduler", "revision", "gates by table", "gates that ask", "old table at", "")
+_COLUMNS = ("scheduler", "revision", "gates by table", "gates that ask", "old table at", "state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,13 @@ def _as_json(one: TableState) -> dict[str, Any]:
 
 
 def _table(found: list[TableState]) -> Table:
-    table = new_table(_COLUMNS, right=_COLUMNS[2:4])
+    table = Table(
+        _COLUMNS,
+        right=_COLUMNS[2:4],
+        cut={"scheduler", "revision"},
+        wrap={"old table at"},
+        spare=_COLUMNS[2:4],
+    )
     for one in found:
         table.add_row(
             escape(one.name),

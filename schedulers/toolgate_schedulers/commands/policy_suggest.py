@@ -23,7 +23,8 @@ from toolgate_bus.commands.options import (
     join_bus,
     run_async,
 )
-from toolgate_bus.commands.terminal import new_table, print_json, print_text
+from toolgate_bus.commands.table import Table
+from toolgate_bus.commands.terminal import print_json, print_text
 from toolgate_bus.errors import ConfigError, NoServer, ToolgateError
 from toolgate_bus.facts.recording_file import load
 from toolgate_bus.server.settings import BusSettings
@@ -202,7 +203,7 @@ async def _facts(
 
 def _show(rules: Sequence[SuggestedRule], out: Path | None) -> None:
     """Show the rules as a table for people."""
-    table = new_table(["tool", "calls", "rule"], right=["calls"])
+    table = Table(["tool", "calls", "rule"], right=["calls"], wrap={"tool", "rule"})
     for one in rules:
         tools = list(one.calls)
         more = f", and {len(tools) - MAX_TOOLS_SHOWN} more" if len(tools) > MAX_TOOLS_SHOWN else ""

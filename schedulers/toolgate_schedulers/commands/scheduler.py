@@ -36,9 +36,9 @@ OVERVIEW = """
 Write schedulers, try them on a call, run them, list the living ones.
 
 \b
-  toolgate scheduler new my-guard                           a package of your own
-  toolgate scheduler run my_rules:rule                      a function in my_rules.py
-  toolgate scheduler run policy --config policy.yaml        one that is installed
+  toolgate scheduler new my-guard                           your own package
+  toolgate scheduler run my_rules:rule                      your own function
+  toolgate scheduler run policy --config policy.yaml        a shipped one
   toolgate scheduler try policy --config policy.yaml --call '{"tool": "rm"}'
   toolgate scheduler list                                   who is alive
 
@@ -119,7 +119,7 @@ def run(
       toolgate scheduler run my_rules:rule
       toolgate scheduler run policy --config policy.yaml --shadow    rehearse
       toolgate scheduler run cost-aware --config cost.yaml --replicas 3
-      toolgate scheduler run approval --name treasury --tools 'pay_*' --config a.yaml
+      toolgate scheduler run approval --name treasury --config a.yaml
       toolgate scheduler run policy own=approval \\
         --config policy=p.yaml --config own=a.yaml         in one process
 
@@ -129,7 +129,7 @@ def run(
 
     Ctrl-C and SIGTERM finish the open questions. SIGHUP reads the configurations
     again and takes all of them, or none.
-    A scheduler is optional unless an agent's plan lists it under `toolgate: required:`.
+    A scheduler is optional unless an agent requires it: `required` in its plan, its Guard or its hook.
     With --metrics-port and --replicas each replica has its own port: PORT, PORT+1, …
 
     Exit codes: 0 ended normally, 1 the bus cannot be reached or has failed,
@@ -197,8 +197,8 @@ def try_(
     \b
       toolgate scheduler try policy --config rules.yaml \\
         --call '{"tool": "delete_file", "arguments": {"path": "a.txt"}}'
-      toolgate scheduler try my_rules:rule --call '{"tool": "bash", "agent": "clerk"}'
-      toolgate scheduler try loop-guard --config g.yaml --call "$CALL" --call "$CALL"
+      toolgate scheduler try my_rules:rule --call '{"tool": "bash"}'
+      toolgate scheduler try loop-guard --config g.yaml --call "$A" --call "$B"
 
     For a shipped scheduler it shows the rule that decided, whether that rule saw
     all its arguments, and changes that would allow the call.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 from toolgate_bus.commands.markup import escape
-from toolgate_bus.commands.terminal import new_table
+from toolgate_bus.commands.table import Table
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol import packing
 
@@ -103,7 +103,12 @@ def schema_of(name: str) -> dict[str, Any]:
 
 def table_of(found: Sequence[InstalledScheduler]) -> Any:
     """Return the table for people."""
-    table = new_table(("scheduler", "package", "wire", "what it is"), whole=("scheduler",))
+    table = Table(
+        ("scheduler", "package", "wire", "what it is"),
+        cut={"package"},
+        wrap={"what it is"},
+        spare=("wire", "package"),
+    )
     for one in found:
         wire = " ".join(map(str, one.wire))
         table.add_row(

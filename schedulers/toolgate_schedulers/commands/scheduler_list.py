@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from toolgate_bus.commands.markup import escape
-from toolgate_bus.commands.terminal import new_table
+from toolgate_bus.commands.table import Table
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.transport.ports import Commands, Member
@@ -22,12 +22,10 @@ from toolgate_bus.transport.replica_differences import UNNAMED, revisions_alive,
 from toolgate_schedulers.worker.bus_address import bus_url, no_bus
 
 if TYPE_CHECKING:
-    from rich.table import Table
     from toolgate_bus.facts.shadow_report import ShadowTotals
 
-_COLUMNS = ("scheduler", "replicas", "priority", "tools", "answered", "late", "last seen", "")
+_COLUMNS = ("scheduler", "replicas", "priority", "tools", "answered", "late", "last seen", "notes")
 _RIGHT = ("replicas", "priority", "answered", "late", "last seen")
-_GIVE_WAY = ("tools", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +81,15 @@ def lines_of(
     return sorted(lines, key=lambda line: (-line.newest.priority, line.name))
 
 
-def table_of(lines: Sequence[Line]) -> "Table":
+def table_of(lines: Sequence[Line]) -> Table:
     """Return the table for people."""
-    table = new_table(_COLUMNS, right=_RIGHT, whole=set(_COLUMNS) - set(_GIVE_WAY))
+    table = Table(
+        _COLUMNS,
+        right=_RIGHT,
+        cut={"scheduler"},
+        wrap={"tools", "notes"},
+        spare=("late", "answered", "last seen", "priority"),
+    )
     for line in lines:
         notes = ["shadow"] if line.newest.shadow else []
         if told := line.shadow_totals:

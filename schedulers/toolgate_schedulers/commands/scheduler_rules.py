@@ -13,7 +13,8 @@ from toolgate_bus.commands.options import (
     console,
     err_console,
 )
-from toolgate_bus.commands.terminal import new_table, print_json, print_text
+from toolgate_bus.commands.table import Table
+from toolgate_bus.commands.terminal import print_json, print_text
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name that the scheduler runs under.")]
 SpecOption = Annotated[
@@ -42,7 +43,7 @@ def push(
 
     \b
       toolgate scheduler push policy --config new.yaml --label v7
-      toolgate scheduler push policy --config new.yaml --label v7 --stage   for a rollout
+      toolgate scheduler push policy --config new.yaml --label v7 --stage
       toolgate scheduler push treasury --spec approval --config t.yaml
 
     A pushed configuration wins over --config and SIGHUP, until `undo --to file`.
@@ -95,7 +96,9 @@ def history(
     if not rows:
         err_console.print(escape(f"Nothing was pushed for {name}: each replica rules by its own file."))
         return
-    table = new_table(("revision", "", "author", "at", "bytes"), right=("bytes",), whole={"revision"})
+    table = Table(
+        ("revision", "state", "author", "at", "bytes"), right=("bytes",), cut={"author"}, spare=("bytes",)
+    )
     for row in rows:
         table.add_row(*(escape(str(row[key])) for key in ("revision", "state", "author", "at", "bytes")))
     console.print(table)
@@ -195,7 +198,7 @@ def rollout(
 
     \b
       toolgate scheduler push policy --config new.yaml --label v7 --stage
-      toolgate scheduler rollout policy --to v7 --shadow 10m --share 10 --undo-if 'veto_rate > 2x'
+      toolgate scheduler rollout policy --to v7 --undo-if 'veto_rate > 2x'
       toolgate scheduler status policy
       toolgate scheduler rollout policy --advance
       toolgate scheduler rollout policy --cancel
@@ -301,7 +304,7 @@ def check(
 
     \b
       toolgate scheduler check policy --config policy.yaml
-      toolgate scheduler check policy --config policy.yaml --strict --redis redis://staging
+      toolgate scheduler check policy --config policy.yaml --strict
 
     It needs no bus. If agents are alive on one, it also names rules on tools or
     arguments that none of them has, values of another type, and conditions

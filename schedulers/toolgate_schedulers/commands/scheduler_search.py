@@ -25,7 +25,7 @@ def search(
 ) -> None:
     """Show the installed schedulers: package, version, wire, and purpose.
 
-    \\b
+    \b
       toolgate scheduler search budget
       toolgate scheduler search --schema policy > policy.schema.json
 

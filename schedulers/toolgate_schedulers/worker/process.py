@@ -287,6 +287,11 @@ def _tell_ready(member: Member, url: str, job: WorkerSpec, found: PushedConfig) 
         notice(
             f"{member.name}: the configuration on the bus was refused, so its own file rules. {found.refused}"
         )
+    if pushed:
+        notice(
+            f"{member.name} does not rule by its own file: {pushed} was pushed, and stays in force in every "
+            f"replica. To rule by the file: toolgate scheduler undo {member.name} --to file"
+        )
     if job.as_json:
         fields = {"name": member.name, "replica": member.replica, "pid": member.pid, "redis": url}
         print_json(
@@ -295,8 +300,7 @@ def _tell_ready(member: Member, url: str, job: WorkerSpec, found: PushedConfig) 
             | ({"config": pushed} if pushed else {})
         )
         return
-    by = f"; by the pushed configuration {pushed}, not by its file" if pushed else ""
-    measured = f"{by}; metrics at {job.metrics}" if job.metrics else by
+    measured = f"; metrics at {job.metrics}" if job.metrics else ""
     notice(f"{member.name} (replica {member.replica}, pid {member.pid}) {_what(member)} at {url}{measured}")
 
 

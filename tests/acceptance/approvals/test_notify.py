@@ -226,12 +226,14 @@ async def test_check_and_test_say_what_is_right_without_showing_a_secret(notifie
 
 async def test_told_to_end_it_hands_over_at_once(notifiers, receiver, commands):
     child = await notifiers.lead()
+    await change(commands, notifiers.namespace, "config:undone")
+    await receiver.wait()
     child.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(child.wait, 10) == 0
     await change(commands, notifiers.namespace, "rollout:undone")
     await notifiers.lead()
-    await receiver.wait()
-    assert len(receiver.posts) == 1
+    await receiver.wait(2)
+    assert len(receiver.posts) == 2
 
 
 async def test_a_server_that_forgets_everything_takes_nothing_of_what_was_still_to_be_posted(

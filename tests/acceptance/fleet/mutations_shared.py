@@ -28,7 +28,7 @@ MUTANTS = (
         HOST,
         "block = BLOCK_MS if len(together) == len(self.host.readers) else SHORT_BLOCK_MS",
         "block = BLOCK_MS",
-        f"{HOST_TESTS}::test_one_without_room_is_left_out_and_read_as_soon_as_it_has_some",
+        f"{HOST_TESTS}::test_nobody_is_given_more_than_there_is_room_for",
     ),
     Mutant(
         "shared",

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 
 import pytest
 from questions import decide
@@ -31,7 +32,8 @@ async def test_what_was_pushed_is_enforced_and_taken_back_and_the_record_says_wh
 
     await schedulers.start("policy", "--config", tmp_path / "rules.yaml")
     assert "nothing was pushed" in await toolgate("policy", "enforce", "--yes", code=2)
-    assert "kill -HUP" in await toolgate("policy", "enforce", "--config", "rules.yaml", "--yes")
+    said = await toolgate("policy", "enforce", "--config", "rules.yaml", "--yes")
+    assert "Have its replicas read the file again: kill -HUP" in said
     (tmp_path / "rules.yaml").write_text(RULES)
     await toolgate("scheduler", "push", "policy", "--config", "rules.yaml")
     async with Gate.open(
@@ -53,6 +55,8 @@ async def test_what_was_pushed_is_enforced_and_taken_back_and_the_record_says_wh
         assert (told["mode"], told["changed"], told["denied"], told["asked"]) == ("enforce", True, 1, 1)
         assert {one["rule"] for one in told["calls"]} == {"no deletes", "rule 3"}
         await wait_until(is_denied, timeout=20)
-        assert "policy denied" in await toolgate("policy", "observe", "--yes")
+        said = await toolgate("policy", "observe", "--yes")
+        assert "policy denied" in said
+        assert re.search(r"^did +calls", said, re.MULTILINE)
         await wait_until(runs, timeout=20)
     assert "Would have denied" in await toolgate("report")

@@ -6,6 +6,7 @@ processes are looked at.
 
 import asyncio
 import json
+import subprocess
 
 import pytest
 import yaml
@@ -58,10 +59,14 @@ def plan(tmp_path):
 def run(process, server_url, namespace):
     """`await run(plan, …)`: a command that has ended, with its lines about nobody."""
 
-    async def ended(path, *words, where=namespace, command="run"):
+    async def ended(path, *words, where=namespace, command="run", prompts=None):
         begin = ["run", "what is it?"] if command == "run" else [command]
         options = ("--plan", path, "--redis", server_url, "--namespace", where)
-        running = process("toolgate", *begin, *options, *words)
+        piped = {"stdin": subprocess.PIPE} if prompts else {}
+        running = process("toolgate", *begin, *options, *words, **piped)
+        if prompts:
+            running.popen.stdin.write(prompts)
+            running.popen.stdin.close()
         code = await asyncio.to_thread(running.wait, 60)
         return code, running, [line for line in running.stderr.splitlines() if line.startswith((RUN, DENIED))]
 
@@ -130,11 +135,14 @@ async def test_a_required_scheduler_that_raises_is_named_with_its_error_to_the_u
     assert "LookupError" not in running.stdout
 
 
-async def test_run_ends_with_1_where_a_request_to_the_llm_was_denied(run, plan, schedulers):
+async def test_run_and_a_script_of_chat_end_with_1_where_a_request_to_the_llm_was_denied(
+    run, plan, schedulers
+):
     await schedulers.start("unhelpful:miser")
-    code, running, _ = await run(plan({"required": ["miser"]}))
-    assert code == 1
-    assert "The language model was not asked: the budget is used up" in running.stdout
+    for command in ("run", "chat"):
+        code, running, _ = await run(plan({"required": ["miser"]}), command=command, prompts=b"hello\n")
+        assert code == 1, command
+        assert "The language model was not asked: the budget is used up" in running.stdout
 
 
 async def test_serve_says_it_once_when_it_starts(process, server_url, namespace, short_directory, wait_until):

@@ -9,6 +9,7 @@ from toolgate_bus.ledger.money import epoch as rules
 from toolgate_bus.ledger.money.epoch import EpochMemory, LedgerEpoch
 from toolgate_bus.ledger.money.ledger import Account, Addition, FallbackAccounts, Offer, Step
 from toolgate_bus.ledger.money.memory import MemoryLedger
+from toolgate_bus.ledger.money.recovery import LedgerRecovery
 from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 
@@ -199,8 +200,9 @@ async def test_what_was_restored_may_exceed_a_limit_that_others_have_used_up_mea
     assert await spend(two, "c", 1) == "denied"
 
 
+@pytest.mark.parametrize("after", ["its state was read", "it said what it lacks"])
 async def test_a_ledger_that_is_emptied_while_it_is_written_again_gets_nothing_more_of_that(
-    world, monkeypatch
+    world, monkeypatch, after
 ):
     one = await world.join()
     await spend(one, "a")
@@ -209,17 +211,20 @@ async def test_a_ledger_that_is_emptied_while_it_is_written_again_gets_nothing_m
     await one.reserve("c", 0, [Offer("tool", 7)], [FLEET], "o")
     await one.charge("usage-1", 3, [FLEET])
     await world.put_back(kept)
-    read = one.read_epoch
+    if after == "it said what it lacks" and isinstance(one, MemoryLedger):
+        pytest.skip("in memory this is one step")
+    on, name = (one, "read_epoch") if after == "its state was read" else (LedgerRecovery, "_find_lacking")
+    step = getattr(on, name)
 
-    async def read_before_the_end():
-        monkeypatch.setattr(one, "read_epoch", read)
-        seen = await read()
+    async def step_before_the_end(*given):
+        monkeypatch.setattr(on, name, step)
+        seen = await step(*given)
         await world.empty()
         return seen
 
-    monkeypatch.setattr(one, "read_epoch", read_before_the_end)
+    monkeypatch.setattr(on, name, step_before_the_end)
     assert (await one.look()).why == "missing"
-    assert await one.open() == []  # what would settle it was read before
+    assert await one.open() == []
     assert await one.balances() == []
     assert await one.decide("accept-loss", "anna")
     assert await spend(one, "d") == "reserved"

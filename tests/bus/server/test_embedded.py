@@ -18,7 +18,7 @@ from toolgate_bus.errors import ConfigError, NoServer
 from toolgate_bus.installation import how_to_install
 from toolgate_bus.server import embedded
 from toolgate_bus.server.embedded import find_running_server, join_server, open_shared_server, private_server
-from toolgate_bus.server.guard import _lock, answers_ping
+from toolgate_bus.server.guard import MAX_SHORT_LIVES, _lock, answers_ping
 
 pytestmark = pytest.mark.system
 
@@ -271,10 +271,30 @@ async def test_a_guard_told_to_end_ends_its_server_and_clears_up(hold, runtime, 
 
 
 @pytest.mark.acceptance
-async def test_a_guard_whose_server_died_ends_and_clears_up(hold, runtime, wait_until):
-    command, pid, guard, _ = await hold()
+async def test_a_server_that_was_killed_is_started_anew_on_the_same_socket(hold, runtime, wait_until):
+    command, pid, guard, directory = await hold()
     os.kill(pid, signal.SIGKILL)
-    await wait_until(lambda: gone(guard), timeout=2)
+    await wait_until(lambda: gone(pid) and answers_ping(directory / "s.sock"))
+    with join_server() as server:
+        assert server.pid != pid
+        assert state(server.pid)[1] == guard
+    command.popen.stdin.close()
+    assert command.wait() == 0
+    assert list(runtime.iterdir()) == []
+
+
+@pytest.mark.acceptance
+async def test_a_server_that_dies_again_and_again_ends_its_guard_which_clears_up(hold, runtime, wait_until):
+    command, pid, guard, directory = await hold()
+    for _ in range(20 * MAX_SHORT_LIVES):  # a slow machine lets some of them live long
+        os.kill(pid, signal.SIGKILL)
+        await wait_until(lambda pid=pid: gone(pid))
+        await wait_until(lambda: gone(guard) or answers_ping(directory / "s.sock"))
+        if gone(guard):
+            break
+        with join_server() as server:
+            pid = server.pid
+    assert gone(guard)
     assert list(runtime.iterdir()) == []
     command.popen.stdin.close()
     assert command.wait() == 0

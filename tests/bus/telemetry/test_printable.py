@@ -7,9 +7,9 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.table import Table
 from rich.text import Text
 from toolgate_bus.commands.markup import escape
+from toolgate_bus.commands.table import Table
 from toolgate_bus.commands.terminal import Terminal
 from toolgate_bus.telemetry.printable import (
     PieceCleaner,
@@ -77,8 +77,8 @@ def test_json_without_steering_says_the_same(content: dict[str, str]) -> None:
 def test_what_nobody_escaped_is_cleaned_by_the_console(text: str) -> None:
     shown = io.StringIO()
     terminal = Terminal(file=shown, width=10_000)
-    table = Table(text)
-    table.add_row(Text(text))
+    table = Table([text], title=escape(text))
+    table.add_row(escape(text))
     for one in (Text(text), table):
         terminal.print(one)
     terminal.print(text, markup=False)

@@ -18,6 +18,7 @@ WORDS = re.compile(
 )
 ELSEWHERE = {
     "bus/toolgate_bus/commands/exporter/service.py",  # names the write that its lease guards
+    "bus/toolgate_bus/commands/notify/outbox.py",  # so does this
     "orchestrator/toolgate_orchestrator/commands/bench/floor.py",  # measures what the protocol itself costs
     "orchestrator/toolgate_orchestrator/commands/serve/app.py",  # HTTP's words
     "schedulers/toolgate_schedulers/commands/console/security_middleware.py",  # HTTP's words

@@ -8,7 +8,13 @@ from toolgate_bus.errors import BusDown
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.packing import pack
-from toolgate_bus.transport.redis.asking.fact_spill import MAX_BYTES, MAX_FILES, FactSpill, find_state
+from toolgate_bus.transport.redis.asking.fact_spill import (
+    MAX_BYTES,
+    MAX_FILES,
+    FactSpill,
+    find_state,
+    make_private,
+)
 from toolgate_bus.transport.redis.asking.orchestrator import RedisOrchestratorBus
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 
@@ -178,6 +184,8 @@ def test_files_are_bounded_in_size_and_number_and_an_open_directory_gets_none():
     assert FactSpill("redis://x", "other").keep("orch", [frame(1)])
     find_state().chmod(0o755)
     assert not FactSpill("redis://y", "ns").keep("orch", [frame(1)])
+    with pytest.raises(PermissionError, match=f"the folder {find_state()}: it must be yours, .*chmod 700"):
+        make_private(find_state())
 
 
 def test_every_directory_that_it_makes_is_the_users_alone(tmp_path, monkeypatch):

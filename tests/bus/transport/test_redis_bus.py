@@ -1,6 +1,8 @@
 """What only the bus on a server can show: streams, take-over, connections, addresses, credentials."""
 
 import asyncio
+import os
+import signal
 
 import pytest
 from toolgate_bus.commands.agents import _stop
@@ -307,6 +309,29 @@ async def test_an_orchestrator_starts_without_a_server_and_says_that_it_is_down(
     await asyncio.sleep(0)
     assert heard == [("cost", [id_of(1)], "bus_down")]
     await asyncio.wait_for(bus.aclose(), 5)
+
+
+async def test_a_question_without_a_reply_is_not_asked_again_of_one_server(own_server, wait_until):
+    """It may have been read: only where the primary moves may the server that took it be gone with it."""
+    heard, ups = [], []
+
+    class Listens(Ignore):
+        def on_unconfirmed(self, scheduler, ids):
+            heard.append((scheduler, list(ids)))
+
+        def on_connection(self, up):
+            ups.append(up)
+
+    bus = RedisOrchestratorBus(own_server.url, "default")
+    bus.listen(Listens())
+    await bus.start()
+    os.kill(own_server.pid, signal.SIGSTOP)  # it takes what is written, and replies no more
+    bus.ask(("cost",), id_of(1), b"item")
+    await asyncio.sleep(0)
+    await asyncio.to_thread(own_server.restart)
+    await wait_until(lambda: ups[-2:] == [False, True], timeout=30)
+    assert heard == []
+    await bus.aclose()
 
 
 async def test_a_scheduler_does_not_start_without_a_server(short_directory, namespace):

@@ -72,6 +72,8 @@ async def test_a_port_where_nothing_listens_is_named(unused_tcp_port):
         assert told.startswith(f"127.0.0.1:{unused_tcp_port} cannot be reached: nothing listens there; start")
     for told in await said("unix:///nowhere/at/all.sock"):
         assert told.startswith("/nowhere/at/all.sock cannot be reached: ")
+    for told in await said("unix:///nowhere/toolgate/s.sock"):
+        assert told.startswith("/nowhere/toolgate/s.sock cannot be reached; the embedded server has ended.")
 
 
 async def test_a_server_that_wants_tls_or_speaks_none_is_named(serve):

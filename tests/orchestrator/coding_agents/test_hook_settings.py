@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from toolgate_bus.commands.main import app as frame
 from toolgate_bus.errors import ConfigError
 from toolgate_orchestrator.commands.hook.client_settings import ClientSettings, HookPlace
 from toolgate_orchestrator.commands.hook.entries import (
@@ -19,6 +20,7 @@ from toolgate_orchestrator.commands.hook.entries import (
     make_entries,
 )
 from toolgate_orchestrator.commands.hook.settings_file import SettingsFile
+from typer.testing import CliRunner
 
 COMMAND = ("/venv/bin/python", "-I", "-S", "/venv/lib/toolgate_hook.py")
 SETTINGS = {client: HookSettings(client, ("policy",), command=COMMAND) for client in CLIENTS}
@@ -422,6 +424,24 @@ def test_the_project_has_settings_of_its_own(place):
         uninstall(client, project)
     assert list(place.project.rglob("*")) == []
     assert list(place.home.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [("--project",), ()])
+def test_an_install_says_how_to_test_the_settings_that_it_wrote(words, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    monkeypatch.chdir(tmp_path)
+    said = CliRunner().invoke(frame, ["hook", "install", "claude", *words])
+    assert said.exit_code == 0, said.output
+    assert " ".join(("hook status claude", *words)) + "\n" in said.output
+
+
+def test_folders_of_ours_are_closed_to_others_so_that_other_commands_use_them_too(tmp_path):
+    SettingsFile(tmp_path / "settings.json", tmp_path / "state").keep(b"{}", b"{}")
+    made = [path for path in tmp_path.rglob("*") if path.is_dir()]
+    assert len(made) == 4
+    assert {stat.S_IMODE(path.stat().st_mode) for path in made} == {0o700}
 
 
 def test_a_file_is_closed_to_others_before_anything_is_in_it(tmp_path, monkeypatch):

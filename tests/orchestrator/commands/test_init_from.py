@@ -194,7 +194,8 @@ def test_claude_codes_permissions_become_rules_that_observe_and_cases_that_hold(
     assert hold_to_cases(project / "gate") == len(policy.rules) + 1
     assert "Rules in rules.yaml: 11; entries that no rule can say: 2, with the reason" in said
     assert "cd gate && " in said
-    assert "hook install claude" in said
+    assert "hook install claude\n" in said
+    assert said.index("policy enforce") < said.index("hook install claude --required policy")
     assert "policy enforce --config rules.yaml" in said
     assert "exists already: nothing was written" in run("--from", "claude", "gate")
 
@@ -258,6 +259,7 @@ def test_a_file_of_mcp_servers_becomes_rules_and_the_file_with_the_gate_in_front
     for name in ("old", "keyed", "gated"):
         assert gated["mcpServers"][name] == SERVERS["mcpServers"][name]  # type: ignore[index]
         assert f"{name} has no gate in mcp.gated.json: " in said
+    assert 'Once you enforce the rules, write "--required", "policy" behind "mcp" there' in said
     assert stat.S_IMODE((tmp_path / "gate" / "mcp.gated.json").stat().st_mode) == 0o600
     policy = policy_in(tmp_path / "gate")
     assert (policy.mode, len(policy.rules)) == ("observe", 7)
@@ -295,6 +297,8 @@ def test_tools_of_an_agent_become_a_rule_each_by_the_words_in_their_names(tmp_pa
     assert hold_to_cases(tmp_path) == 7
     assert 'guard = Guard(agent="clerk")' in start.code
     assert any("runs web_search: no gate sees its calls" in note for note in start.notes)
+    assert any("needs a checkpointer" in note for note in start.notes)
+    assert not any("checkpointer" in note for note in draft_from_tools(tools[:1], "agent.py:agent").notes)
     with pytest.raises(ConfigError, match="has no tools"):
         draft_from_tools([], "agent.py:agent")
 

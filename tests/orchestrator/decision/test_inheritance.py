@@ -3,7 +3,7 @@
 from typing import get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from toolgate_orchestrator.decision.config import RedactConfig, SchedulerLimits, ToolgateConfig
 from toolgate_orchestrator.decision.inheritance import inherit_config
@@ -71,6 +71,7 @@ def trusted_with(config, name):
 
 
 @given(configs(), configs())
+@example(ToolgateConfig(required=("policy",)), ToolgateConfig(required=("router",)))
 def test_whatever_a_childs_plan_says_it_is_ruled_at_least_as_its_parent_is(parent, own):
     child = inherit_config(parent, own)
     assert set(child.required) == {*parent.required, *own.required}

@@ -91,6 +91,27 @@ async def test_a_call_counts_for_each_agent_above(gate):
     assert (await gate.decide(Call("read", {}, TOOLS, at))).outcome == "deny"
 
 
+async def test_of_a_call_that_a_table_denies_only_those_without_a_table_learn(world, rules):
+    counting, other = Rules(), Rules()
+    await world.scheduler("policy", rules.__call__, local_table=TABLE)
+    await world.scheduler("other", other.__call__, local_table=b'{"rules":[{"tools":["x"],"answer":"deny"}]}')
+    await world.scheduler("counting", counting.__call__)
+    gate = await world.gate()
+    await in_force(gate)
+    await in_force(gate, "other")
+    labels = {"tool": "delete", "agent": ""}
+    told, untold = (
+        growth("toolgate_asked_decisions_total", scheduler=one, **labels) for one in ("counting", "other")
+    )
+    denied = await gate.decide(Call("delete", {}, TOOLS))
+    await until(lambda: counting.asked)
+    assert (denied.outcome, denied.scheduler) == ("deny", "policy")
+    assert (counting.asked, rules.asked, other.asked) == (["delete"], [], [])
+    assert (told(), untold()) == (1, 0)
+    assert (await gate.decide(Call("read", {}, TOOLS))).allowed
+    assert other.asked == ["read"]
+
+
 async def test_another_schedulers_denial_counts_beside_a_table(world, rules):
     await world.scheduler("policy", rules.__call__, local_table=TABLE)
     await world.scheduler("other", Deny(reason="not today"))
@@ -155,7 +176,7 @@ async def test_a_table_that_is_not_as_announced_is_refused_and_its_scheduler_ask
 
 async def test_the_table_of_a_scheduler_that_is_set_aside_still_denies(world):
     await world.scheduler("policy", never, local_table=TABLE)
-    gate = await world.gate(patience_ms=5)
+    gate = await world.gate(patience_ms=40)
     await in_force(gate)
     silent = [await gate.decide(Call("pay", {"amount": 500}, TOOLS)) for _ in range(6)]
     assert silent[-1].passed_over == ("policy",)

@@ -31,7 +31,7 @@ def problem(modify, outgoing=None, *, limits=None, tools=TOOLS, agents=None, too
         limits=limits,
         placeholders=outgoing.placeholders if outgoing else {},
         agents=agents,
-    )
+    ).problem
 
 
 def final(modify, outgoing, limits=None):

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from questions import decide as decide_on
+from structlog.testing import capture_logs
 from toolgate_bus.protocol.agents import LiveAgent, name_session
 from toolgate_bus.protocol.events import AskUser, Continue, Hold
 from toolgate_bus.protocol.llm import LLM_REQUEST
@@ -11,6 +12,7 @@ from toolgate_bus.protocol.pauses import Pause
 from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.decision.link.live_session import LiveSession
+from toolgate_orchestrator.decision.link.pauses import describe_order
 
 pytestmark = pytest.mark.pure
 
@@ -45,6 +47,21 @@ async def test_a_stopped_session_is_denied_in_words_that_say_who_stopped_it(worl
     assert decision.verdicts == ()  # nobody was asked
     world.hub.stand()
     assert (await decide(gate)).outcome == "continue"
+
+
+async def test_the_log_tells_of_an_order_in_sentences(world, gate):
+    with capture_logs() as logs:
+        world.hub.stand(stop("s"), Pause("p1", everyone=True))
+        await decide(gate)
+    stopped, paused = (one["event"] for one in logs)
+    rest = "New turns end at once, and calls are denied. To lift the stop: toolgate agents resume s1"
+    assert stopped == f"An operator (ops) stopped s. {rest}"
+    assert (
+        paused == "An operator paused everyone. New calls wait. To end the pause: toolgate agents resume p1"
+    )
+    assert all(one.keys() <= {"event", "logger", "log_level"} for one in logs)
+    timed = describe_order(Pause("p2", sessions=("\x1b[2J",), by="ann"), 90.0)
+    assert timed.startswith("An operator (ann) paused \\u001b[2J. New calls wait for up to 90 s.")
 
 
 async def test_whoever_begins_to_work_for_a_stopped_session_afterwards_is_denied(world, gate):

@@ -277,14 +277,15 @@ async def test_a_resumed_session_goes_on_in_its_file(agent: Any, lines: Lines) -
 
 @pytest.mark.parametrize("session", ["../../escaped", "/etc/passwd", "a\\b", "x" * 3000, "..", "Ä:%\n"])
 async def test_a_hostile_session_id_stays_in_the_directory(agent: Any, tmp_path: Path, session: str) -> None:
-    directory = tmp_path / "logs"
+    directory = tmp_path / "logs" / "sessions"
     plan = logging_plan(directory=str(directory))
     async with agent([{"text": "hi"}], plan=plan, session_id=session) as a:
         await a.ask()
     (file,) = directory.iterdir()
     assert names(read(file)) == a.names()
     assert [each.name for each in tmp_path.iterdir()] == ["logs"]
-    assert (directory.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o700, 0o600)
+    modes = [each.stat().st_mode & 0o777 for each in (directory.parent, directory, file)]
+    assert modes == [0o700, 0o700, 0o600]
 
 
 async def test_logs_go_to_the_home_directory_where_there_is_no_state_directory(

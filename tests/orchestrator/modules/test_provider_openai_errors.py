@@ -188,6 +188,19 @@ async def test_a_page_instead_of_an_answer_points_at_the_base_url(
         await events_of(provider)
 
 
+async def test_a_page_of_an_error_is_one_line(server: Server, provider: ProviderOpenAI) -> None:
+    page = b"<!DOCTYPE HTML>\n<html><head><title>Error\nresponse</title></head><body>Code: 501</body></html>"
+
+    async def answer(exchange: Exchange) -> None:
+        await exchange.raw(page, 501, {"content-type": "text/html"})
+
+    server.answers(answer)
+    with pytest.raises(llm_errors.ProviderUnavailableError) as failed:
+        await provider.complete(request())
+    words = "answers with HTTP 501 and a web page (Error response), as no LLM does"
+    assert str(failed.value) == f"{provider._endpoint.whose.server} {words}"
+
+
 async def test_an_answer_that_the_filter_took_away_is_an_error(
     server: Server, provider: ProviderOpenAI
 ) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify
 from toolgate_orchestrator.coding_agents.event import PROBE
 from toolgate_orchestrator.coding_agents.translation import CLIENTS, SHOW
+from toolgate_orchestrator.commands.hook.probe import judge
 from toolgate_orchestrator.commands.serve import hook_handler as hook_desk
 from toolgate_orchestrator.commands.serve.hook_handler import HookHandler
 from toolgate_orchestrator.commands.serve.service import SidecarService
@@ -100,15 +101,22 @@ async def test_a_call_that_nobody_rules_on_is_told_to_the_user_once_a_session_wh
 
 
 @ALL
-async def test_what_status_puts_to_a_hook_leaves_nothing_behind(client, sidecar, world):
-    await world.scheduler("policy", Continue())
+async def test_what_status_puts_to_a_hook_is_denied_and_leaves_nothing_behind(client, sidecar, world):
     asked = await sidecar()
-    desk = HookHandler(asked.service, denies=lambda: True)
+    desk = HookHandler(asked.service, denies=lambda: False)
     key = "toolName" if client == "copilot" else "tool_name"
-    await desk.answer(client, json.dumps({**BEFORE[client], key: PROBE}).encode(), 5.0, stays)
+    probe = json.dumps({**BEFORE[client], key: PROBE}).encode()
+    assert judge(await desk.answer(client, probe, 5.0, stays))[0] == "unruled"
+    heard = []
+
+    async def decide(call):
+        heard.append(call.tool_name)
+        return Continue()
+
+    await world.scheduler("policy", decide)
+    assert judge(await desk.answer(client, probe, 5.0, stays)) == ("answered", "")
     assert desk.is_idle
-    (unused,) = asked.told("tool:unused")
-    assert unused["tool"] == PROBE
+    assert asked.facts == heard == []
     await desk.answer(client, json.dumps(BEFORE[client]).encode(), 5.0, stays)
     assert not desk.is_idle
 

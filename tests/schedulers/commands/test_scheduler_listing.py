@@ -64,7 +64,17 @@ def test_a_person_reads_a_table():
     with console.capture() as capture:
         console.print(table_of(lines_of(MEMBERS)))
     head, router, policy = capture.get().splitlines()
-    assert head.split() == ["scheduler", "replicas", "priority", "tools", "answered", "late", "last", "seen"]
+    assert head.split() == [
+        "scheduler",
+        "replicas",
+        "priority",
+        "tools",
+        "answered",
+        "late",
+        "last",
+        "seen",
+        "notes",
+    ]
     assert router.split() == ["router", "1", "10", "web_*", "x", "0", "0", "0.1", "s", "ago", "shadow"]
     assert policy.split()[:6] == ["policy", "2", "2", "*", "7", "1"]
     assert "replicas disagree" in policy

@@ -8,14 +8,18 @@ from dataclasses import replace
 import pytest
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.events import Continue, Deny, Hold
+from toolgate_bus.protocol.revision import Revision
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.transport.memory import MemoryHub
+from toolgate_bus.transport.ports import Member
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.config import parse
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.link.client import GateClient
 from toolgate_schedulers import Scheduler, Worker
 from toolgate_schedulers.author.forms import as_scheduler
+from toolgate_schedulers.worker.config_follower import PushedConfig
+from toolgate_schedulers.worker.process import WorkerSpec, _tell_ready
 from toolgate_schedulers.worker.trial import TrialTally
 
 pytestmark = pytest.mark.pure
@@ -207,3 +211,17 @@ async def test_one_that_rules_in_other_phases_is_not_tried_on_a_share_of_the_ses
     with pytest.raises(ConfigError, match="it rules in other phases than the one in force"):
         await at.worker.try_beside(last, make_shared_state(), "r", 50, TrialTally())
     assert (await at.gate.decide(Call("bash", {}, TOOLS))).reason == "old"
+
+
+def test_a_start_says_first_that_a_pushed_configuration_rules_and_how_to_take_it_back(capsys):
+    made = replace(as_scheduler(Marked("new", [])), revision=Revision("v7", "d18163fd8d9e"))
+    job, member = WorkerSpec(made, None, None, 1, as_json=False), Member("marked", "r")
+    _tell_ready(member, "redis://h", job, PushedConfig(made))
+    first, ready = capsys.readouterr().err.splitlines()
+    assert first == (
+        "marked does not rule by its own file: v7@d18163fd8d9e was pushed, and stays in force in every "
+        "replica. To rule by the file: toolgate scheduler undo marked --to file"
+    )
+    assert ready.endswith("rules on * at redis://h")
+    _tell_ready(member, "redis://h", job, PushedConfig())
+    assert capsys.readouterr().err.splitlines() == [ready]

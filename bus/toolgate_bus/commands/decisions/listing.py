@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
-from rich.table import Table
-
 from toolgate_bus.commands.decisions.explained import MIN_WAITED_S, aftermath, explain
 from toolgate_bus.commands.decisions.filters import Filters
 from toolgate_bus.commands.decisions.source import REMEMBERED, ServerSource, Source, decisions_in, facts_for
 from toolgate_bus.commands.decisions.wait import describe_wait
 from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import console, err_console
+from toolgate_bus.commands.table import Table
 from toolgate_bus.commands.terminal import Terminal, print_json
 from toolgate_bus.errors import CodecError, ConfigError, ToolgateError
 from toolgate_bus.facts.join import DecisionJoiner, join_decisions
@@ -23,7 +22,7 @@ from toolgate_bus.facts.shadow_report import Disagreement, ShadowTotals, add_to_
 from toolgate_bus.protocol.events import OVERRULED
 from toolgate_bus.protocol.fact_events import TOLD_AS_DECISION
 from toolgate_bus.ruling.counterfactual import CHANGES
-from toolgate_bus.telemetry.printable import describe_call
+from toolgate_bus.telemetry.printable import describe_call, shorten
 
 Fact = dict[str, Any]
 
@@ -54,6 +53,9 @@ _PARTS: Final = {
     "beside": "Beside it",
 }
 _MAX_LENGTH: Final = 100
+_MAX_AGENT: Final = 40
+_ID: Final = 8
+"""Characters of an id that people are shown. Filters take the beginning of a session."""
 _MARGIN: Final = " " * 9
 
 
@@ -65,7 +67,8 @@ def print_decision(console: Terminal, decision: Fact) -> None:
     call = _call(decision["tool_name"], decision["tool_input"])
     waited = decision.get("waited") or 0.0
     told = f" + {waited:.1f} s waited" if waited >= MIN_WAITED_S else ""
-    about = f"{max(0.0, decision['seconds'] - waited) * 1000:.1f} ms{told}  {decision['id'][:8]}"
+    took = f"{max(0.0, decision['seconds'] - waited) * 1000:.1f} ms{told}"
+    about = "  ".join((took, decision["id"][:_ID], *_asker(decision)))
     lines = [f"{at} [{colour}]{escape(f'{outcome:<9}')}[/] {call} [dim]{escape(about)}[/]"]
     if outcome == "modify" or (outcome == "pending" and decision["final_tool"] != decision["tool_name"]):
         lines.append(f"{_MARGIN}→ {_call(decision['final_tool'], decision['final_input'])}")
@@ -97,15 +100,18 @@ def print_totals(console: Terminal, totals: Mapping[str, ShadowTotals]) -> None:
     shown = [
         name for name in _FIGURES if name in _ALWAYS or any(getattr(one, name) for one in totals.values())
     ]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("shadow", no_wrap=True)
-    for name in shown:
-        head = _FIGURES[name]
-        table.add_column(head, justify="right", no_wrap=True, min_width=len(head))
+    heads = [_FIGURES[name] for name in shown]
+    table = Table(["shadow", *heads], right=heads, cut={"shadow"}, spare=heads[:2:-1])
     for shadow, one in totals.items():
         figures = (getattr(one, name) for name in shown)
         table.add_row(escape(shadow), *(str(figure) if figure else "[dim]·[/]" for figure in figures))
     console.print(table)
+
+
+def _asker(decision: Fact) -> list[str]:
+    """Return agent and session of a decision, short, as far as they are known."""
+    agent, session = str(decision.get("agent") or ""), str(decision.get("session") or "")
+    return [short for short in (shorten(agent, _MAX_AGENT), session[:_ID]) if short]
 
 
 def _call(tool: object, arguments: object) -> str:

@@ -73,16 +73,16 @@ def doctor(
     """Find what is wrong with a bus, a plan, a bundle or a config, and say what to change.
 
     It changes and starts nothing. Without --redis, it checks the server that the plan
-    names, or at the embedded one if that runs.
+    names, else the embedded one, if that runs.
 
     \b
-      toolgate doctor                                   server, roster, backlog, budgets
-      toolgate doctor --plan plan.yaml                  and what its agents would meet
-      toolgate doctor --bundle bundle.md                and which loop would mount, and why
-      toolgate doctor --config policy=policy.yaml       and a scheduler's file
-      toolgate doctor --role orchestrator               and what this user may do
+      toolgate doctor                                 server, roster, budgets
+      toolgate doctor --plan plan.yaml                and a plan
+      toolgate doctor --bundle bundle.md              and a bundle
+      toolgate doctor --config policy=policy.yaml     and a file of rules
+      toolgate doctor --role orchestrator             and your rights
       toolgate doctor --role scheduler:policy --user scheduler-policy
-      toolgate doctor --json --strict                   for scripts
+      toolgate doctor --json --strict                 for scripts
 
     An error means that something does not work, a warning that it may stop working.
     A notice may be intended.

@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import socket
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -64,8 +63,8 @@ def notify(
     rules were changed or a rollout was undone. Alerts of Prometheus report the rest.
 
     \b
-      toolgate notify --config notify.yaml --check   check the file
-      toolgate notify --config notify.yaml --test    send a sample to each receiver
+      toolgate notify --config notify.yaml --check  check the file
+      toolgate notify --config notify.yaml --test   send a sample to each receiver
       toolgate notify --config notify.yaml --redis redis://bus:6379
 
     Incidents, and notifications that are not sent yet, are kept on the server of the
@@ -160,6 +159,7 @@ async def _serve(
     from toolgate_bus.commands.notify.fleet_sources import FleetSources
     from toolgate_bus.commands.notify.outbox import NotifyOutbox
     from toolgate_bus.commands.notify.service import NotifyService, lease_seconds
+    from toolgate_bus.facts.lease import Lease
     from toolgate_bus.telemetry.http import serve_page
     from toolgate_bus.transport.redis.client.connection import RedisCommands
 
@@ -167,9 +167,8 @@ async def _serve(
         raise ConfigError("redis: no server is named")
     space = settings.namespace
     metrics.use_namespace(space)
-    me = f"{socket.gethostname()[:32]}-{os.getpid()}-{secrets.token_hex(3)}"
     commands = RedisCommands(settings.redis, "toolgate-notify")
-    outbox = NotifyOutbox(commands, space, name, me, lease_seconds(config))
+    outbox = NotifyOutbox(Lease(commands, space, f"notify:{name}", lease_seconds(config)))
     service = NotifyService(config, FleetSources(commands, space), outbox, space)
     serving = None if port is None else serve_page(port, address, _make_page(service), service.health)
     refused: ToolgateError | None = None
@@ -188,7 +187,7 @@ async def _serve(
         pass  # a cancellation is the order to finish
     finally:
         with anyio.CancelScope(shield=True):
-            await service.leave()  # what was being posted is over
+            await service.hand_over()  # what was being posted is over
             if serving is not None:
                 serving.close()
             await commands.aclose()

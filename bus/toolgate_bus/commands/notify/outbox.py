@@ -1,4 +1,4 @@
-"""State of `toolgate notify` on the server: its memory, notifications that are not posted yet, and the lease.
+"""State of `toolgate notify` on the server: its memory, and notifications that are not posted yet.
 
 Memory and outbox change in one step, and only for the process that has the lease: each cause is either not
 seen yet, or seen and in the outbox. The outbox is a hash, so that a notification that was taken is removed by
@@ -13,14 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.commands.notify.notification import CAUSES, Notification
-from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.facts.lease import Lease
 from toolgate_bus.telemetry.loggers import get_logger
-from toolgate_bus.transport.ports import Arg, Commands
-from toolgate_bus.transport.redis.client.scripts import Script
+from toolgate_bus.transport.ports import Arg
 
-LEAD: Final = Script(__package__, "lead_notify.lua")
-KEEP: Final = Script(__package__, "keep_notify.lua")
-LEAVE: Final = Script(__package__, "leave_notify.lua")
 MAX_BYTES: Final = 32 * 1024 * 1024
 VERSION: Final = 1
 _PARTS: Final = ("held", "budgets", "waiting")
@@ -73,19 +69,16 @@ class KeptState(NamedTuple):
 
 
 class NotifyOutbox:
-    """Memory and outbox of one name in one namespace; `lease_s` is in seconds."""
+    """Memory and outbox of one name in one namespace, below its lease."""
 
-    def __init__(self, commands: Commands, namespace: str, name: str, me: str, lease_s: float) -> None:
-        self._commands, self._me = commands, me
-        self._lease_ms = max(1, round(lease_s * 1000))
-        self._prefix = Keys(namespace).store_key(f"notify:{name}")
+    def __init__(self, lease: Lease) -> None:
+        self.lease = lease
 
     async def lead(self) -> KeptState | None:
         """Take the lease and return what is kept; None while another has it. Raise TransportError."""
-        kept = await LEAD.run(self._commands, self._prefix, words=(self._me, self._lease_ms))
-        if not kept:
+        if not await self.lease.take():
             return None
-        memory, values = kept
+        memory, values = await self.lease.read("memory"), await self.lease.read("outbox", "HVALS")
         found = [one for one in map(_read, values) if one is not None]
         return KeptState(_read_memory(memory), tuple(sorted(found, key=lambda one: (one.at, one.id))))
 
@@ -94,14 +87,10 @@ class NotifyOutbox:
 
         Return False if another has led since. Raise TransportError.
         """
-        gone = tuple(drop)
-        added: list[Arg] = [word for one in add for word in (one.id, one.to_bytes())]
-        words = (self._me, self._lease_ms, memory, len(gone), *gone, *added)
-        return bool(await KEEP.run(self._commands, self._prefix, words=words))
-
-    async def leave(self) -> None:
-        """Give up the lease, so that another can lead at once."""
-        await LEAVE.run(self._commands, self._prefix, words=(self._me,))
+        writes: list[tuple[Arg, ...]] = [("SET", "memory", memory)] if memory else []
+        writes += [("HDEL", "outbox", one) for one in drop]
+        writes += [("HSET", "outbox", one.id, one.to_bytes()) for one in add]
+        return await self.lease.keep(*writes)
 
 
 def _read(raw: bytes) -> Notification | None:
@@ -112,7 +101,7 @@ def _read(raw: bytes) -> Notification | None:
         return None
 
 
-def _read_memory(raw: bytes) -> NotifyMemory | None:
+def _read_memory(raw: bytes | None) -> NotifyMemory | None:
     try:
         return NotifyMemory.from_bytes(raw) if raw else None
     except ValueError as error:

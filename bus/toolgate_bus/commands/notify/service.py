@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 import anyio
 import stamina
@@ -19,8 +19,9 @@ from toolgate_bus.commands.notify.judges import judge_budgets, judge_change, jud
 from toolgate_bus.commands.notify.notification import Incident, Notification, make_redactor, put, take_due
 from toolgate_bus.commands.notify.outbox import KeptState, NotifyMemory, NotifyOutbox
 from toolgate_bus.commands.notify.receivers import ReceiverClient, ReceiverRefusal, ReceiverUnavailable
-from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
-from toolgate_bus.telemetry import definitions, metrics
+from toolgate_bus.errors import ToolgateError, TransportError
+from toolgate_bus.facts.service import REST_S, Service
+from toolgate_bus.telemetry import definitions
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.metrics import CounterSeries
 
@@ -29,8 +30,6 @@ RENEW_S: Final = 0.5
 SURE_S: Final = 2.0
 """Seconds after a renewal of the lease in which a POST may begin."""
 MARGIN_S: Final = 1.0
-STAND_BY_S: Final = 0.5
-STALE_S: Final = 15.0
 LEAVING_S: Final = 2.0
 PostOutcome = Literal["delivered", "failed", "refused", "expired"]
 POSTS: Final = CounterSeries(definitions.NOTIFICATIONS)
@@ -53,10 +52,17 @@ def judge_all(memory: NotifyMemory, state: FleetState, causes: CauseSettings) ->
         yield from judge_change(place, change, state.now, causes.change)
 
 
-class NotifyService:
+class NotifyService(Service):
     """Work of one process."""
 
+    side: ClassVar[str] = "notify"
+    works: ClassVar[str] = "looks, and posts"
+    stands_by: ClassVar[str] = "another of this name works"
+    idles: ClassVar[str] = "has not looked"
+    stale_s: ClassVar[float] = 15.0
+
     def __init__(self, config: NotifyConfig, sources: FleetSources, outbox: NotifyOutbox, space: str) -> None:
+        super().__init__(_log, is_command=True)
         self._config, self._sources, self._outbox = config, sources, outbox
         self._space, self._redact = space, make_redactor(config)
         self._memory: NotifyMemory | None = None
@@ -69,52 +75,24 @@ class NotifyService:
         """Lock for writes: posts and the loop take turns."""
         self._text = b""
         """Memory as it was written last."""
-        self._sure_at = self._looked_at = float("-inf")
-        self._connected = True
         self._changed = asyncio.Event()
 
     # ------------------------------------------------------------------ for people
-
-    @property
-    def leads(self) -> bool:
-        """True if this process works."""
-        return self._memory is not None
 
     @property
     def queued(self) -> Mapping[tuple[str, ...], float]:
         """Number of notifications that wait to be posted, by receiver."""
         return {(name,): float(len(queue)) for name, queue in self._queues.items()}
 
-    def health(self) -> tuple[bool, str]:
-        """Return whether it works, and a sentence about it."""
-        if not self._connected:
-            return False, "the bus cannot be reached; waiting for it"
-        if not self.leads:
-            return False, "stands by: another of this name works"
-        if time.monotonic() - self._looked_at >= STALE_S:
-            return False, f"has not looked for {STALE_S:g} s"
-        return True, "looks, and posts"
-
     # ------------------------------------------------------------------ the loop
 
-    async def run(self) -> None:
-        """Work until cancelled. Raise ConfigError if the server will never do what is asked of it."""
-        while True:
-            try:
-                memory = self._memory or await self._take_the_lead()
-                if memory is not None:
-                    await self._step(memory)
-                    continue
-            except ConfigError:
-                raise
-            except TransportError as error:
-                self._on_disconnect(error)
-            await asyncio.sleep(STAND_BY_S)
-
-    async def _step(self, memory: NotifyMemory) -> None:
+    async def step(self) -> bool:
         """Read everything, judge it, and keep the result, or neither. Then wait until the next look."""
+        memory = self._memory or await self._take_the_lead()
+        if memory is None:
+            return False
         state = await self._sources.read(memory)
-        self._connected, self._looked_at = True, time.monotonic()
+        self.worked_at = time.monotonic()
         # No await from here on, until everything to write is known.
         for one in judge_all(memory, state, self._config.causes):
             put(memory.waiting, one, self._config, self._redact, state.now)
@@ -122,6 +100,7 @@ class NotifyService:
         made = list(take_due(memory.waiting, queued, self._config, self._space, state.now))
         await self._commit(memory, made)
         await asyncio.sleep(LOOK_EVERY_S)
+        return self._memory is memory
 
     async def _commit(self, memory: NotifyMemory, made: Sequence[Notification]) -> None:
         """Write everything down, however long that takes. Only then is anything posted."""
@@ -136,8 +115,8 @@ class NotifyService:
                     self._wake_posts()
                 return
             except TransportError as error:
-                self._on_disconnect(error)
-                await asyncio.sleep(STAND_BY_S)
+                await self.on_disconnect(error)
+                await asyncio.sleep(REST_S)
 
     # ------------------------------------------------------------------ posts
 
@@ -170,7 +149,7 @@ class NotifyService:
         A notification that was taken is removed from the outbox before anything else is done. A process that
         ends between these two steps has it posted once more, under the same id.
         """
-        while self._memory is None or time.monotonic() - self._sure_at >= SURE_S:
+        while self._memory is None or time.monotonic() - self._outbox.lease.renewed_at >= SURE_S:
             await self._changed.wait()
         if one.id not in self._queues[one.receiver]:
             return  # another process has led meanwhile, and posted it
@@ -197,9 +176,7 @@ class NotifyService:
     # ------------------------------------------------------------------ the lease
 
     async def _take_the_lead(self) -> NotifyMemory | None:
-        begun = time.monotonic()
         kept = await self._outbox.lead()
-        self._connected = True
         if kept is None:
             return None
         is_new = kept.memory is None
@@ -216,8 +193,8 @@ class NotifyService:
             queued = [one for queue in self._queues.values() for one in queue.values()]
             if not await self._outbox.keep(memory.to_bytes(), queued):
                 return None
-        self._memory, self._sure_at, self._looked_at = memory, begun, time.monotonic()
-        self._before = None
+        self._memory, self._before, self.worked_at = memory, None, time.monotonic()
+        self.is_connected = self.leads = True
         _log.info("looks, and posts", queued=sum(map(len, self._queues.values())))
         return memory
 
@@ -233,19 +210,18 @@ class NotifyService:
                 with suppress(ToolgateError):  # the loop says so
                     await self._keep(b"")
 
-    async def leave(self) -> None:
+    async def hand_over(self) -> None:
         """Let another lead at once. Call it when nothing is posted any longer."""
         with anyio.move_on_after(LEAVING_S), suppress(ToolgateError):
             if self._memory is not None and await self._keep(b""):
-                await self._outbox.leave()
+                await self._outbox.lease.leave()
 
     async def _keep(self, memory: bytes, made: Sequence[Notification] = ()) -> bool:
         """Write, and renew the lease. Return False if another has led since. Raise TransportError."""
         async with self._lock:
-            begun, struck = time.monotonic(), tuple(self._struck)
+            struck = tuple(self._struck)
             kept = await self._outbox.keep(memory, made, struck)
             if kept:
-                self._sure_at = begun
                 self._struck.difference_update(struck)
                 self._wake_posts()
             elif self._memory is not None:
@@ -260,13 +236,7 @@ class NotifyService:
         _log.warning("another of this name works now, or the server lost its data; this one stands by")
         queued = [one for queue in self._queues.values() for one in queue.values()]
         self._before = KeptState(self._memory, (*queued, *made))
-        self._memory, self._sure_at = None, float("-inf")
-
-    def _on_disconnect(self, error: TransportError) -> None:
-        if self._connected:
-            metrics.count(metrics.RECONNECTS, "notify")
-            _log.warning("the bus cannot be reached; waiting for it", error=str(error))
-        self._connected = False
+        self._memory, self.leads = None, False
 
 
 def _wait_for(error: Exception) -> bool | float:

@@ -1,14 +1,11 @@
 """Show calls that rules or shadows would have denied, or asked a person about."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from toolgate_bus.commands.markup import escape
-from toolgate_bus.commands.terminal import new_table
+from toolgate_bus.commands.table import Table
 from toolgate_bus.facts.observed_calls import ObservedCalls
 from toolgate_bus.telemetry.printable import shorten
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 MAX_SHOWN: Final = 20
 """Maximum number of lines for people; scripts get all."""
@@ -17,9 +14,15 @@ _ID: Final = 8
 """Characters of a decision's id: `toolgate decisions show` takes its beginning."""
 
 
-def observed_table(calls: ObservedCalls) -> "Table":
+def observed_table(calls: ObservedCalls) -> Table:
     """Return a table with a line for each kind of call, the most frequent first."""
-    table = new_table(("would", "calls", "agent", "rule", "for example", "decision"), right=("calls",))
+    table = Table(
+        ("did" if calls.in_force else "would", "calls", "agent", "rule", "for example", "decision"),
+        right=("calls",),
+        cut={"agent", "rule"},
+        wrap={"for example"},
+        spare=("agent",),
+    )
     lines = calls.sorted_lines()
     for kind, line in lines[:MAX_SHOWN]:
         rule = f"{kind.scheduler}: {kind.rule}" if kind.rule else kind.scheduler

@@ -10,13 +10,16 @@ from toolgate_bus.commands.report.accounting import ReportBuilder
 from toolgate_bus.commands.report.figures import LABEL, ReportFigures, total_of
 from toolgate_bus.commands.report.observed import observed_table
 from toolgate_bus.commands.report.sources import ReportNotes
-from toolgate_bus.commands.terminal import new_table, print_json, print_text
+from toolgate_bus.commands.table import Table
+from toolgate_bus.commands.terminal import print_json, print_text
 from toolgate_bus.protocol.money import format_amount
 from toolgate_bus.telemetry.printable import visible
 
 _MONEY: Final = ("spent", "outside", "saved")
 _HEADS: Final = {"outside": "outside budgets", "held_s": "held for"}
 _ALWAYS: Final = frozenset({"spent", "saved", "requests", "calls", "denied", "held"})
+_MAIN: Final = frozenset({"spent", "calls", "denied"})
+"""Figures that are shown however narrow the terminal is."""
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -69,7 +72,8 @@ def _table(accounting: ReportBuilder, rows: Rows, total: ReportFigures, told: Re
     figures = [name for name in total.as_json() if name in _ALWAYS or getattr(total, name)]
     heads = [_HEADS.get(name, name) for name in figures]
     by = [one.removeprefix(LABEL) for one in accounting.by]
-    table = new_table([*(by or [""]), *heads], right=heads)
+    spare = [head for name, head in zip(figures, heads, strict=True) if name not in _MAIN]
+    table = Table([*(by or [""]), *heads], right=heads, cut=by, spare=spare[::-1])
     for row, each in rows if by else []:
         table.add_row(*map(escape, row), *_cells(each, figures))
     table.add_row("total", *("" for _ in by[1:]), *_cells(total, figures), style="bold")

@@ -66,6 +66,12 @@ def find(path: str, value: Any) -> Any:
     return MISSING if found is UNSEEN or type(found) is Each else found
 
 
+def find_only_name(path: str) -> str | None:
+    """Return the name of a path that has only one, which can be read in one way; else None."""
+    names, _ = _parts(path)
+    return names[0] if len(names) == 1 else None
+
+
 @lru_cache(maxsize=4096)
 def _parts(path: str) -> tuple[tuple[str, ...], bool]:
     r"""Return the names of a path, and whether it may be read in other ways."""

@@ -160,7 +160,7 @@ def holds(when: Mapping[str, Condition], arguments: Mapping[str, Any], elements:
     """Return whether all conditions hold for these arguments."""
     whole: Truth = True
     for path, condition in when.items():
-        truth = _at(path, condition, arguments, elements)
+        truth = holds_at(path, condition, arguments, elements)
         if truth is False:
             return False
         if truth is None:
@@ -172,7 +172,9 @@ def unknown_in(
     when: Mapping[str, Condition], arguments: Mapping[str, Any], elements: Quantifier = "any"
 ) -> list[str]:
     """Return the paths for which it is unknown whether their condition holds."""
-    return [path for path, condition in when.items() if _at(path, condition, arguments, elements) is None]
+    return [
+        path for path, condition in when.items() if holds_at(path, condition, arguments, elements) is None
+    ]
 
 
 def condition_holds(condition: Condition, value: Any, elements: Quantifier = "any") -> Truth:
@@ -276,7 +278,10 @@ def _both_numbers(one: Any, other: Any) -> Truth:
 _MAX_NUMBER = 64
 
 
-def _at(path: str, condition: Condition, arguments: Mapping[str, Any], elements: Quantifier) -> Truth:
+def holds_at(
+    path: str, condition: Condition, arguments: Mapping[str, Any], elements: Quantifier = "any"
+) -> Truth:
+    """Return whether a condition holds at this path, in every way in which the path can be read."""
     found = readings(path, arguments)
     if len(found) == 1:
         return condition_holds(condition, found[0], elements)

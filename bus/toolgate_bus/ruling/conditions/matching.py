@@ -28,9 +28,9 @@ from toolgate_bus.ruling.conditions.conditions import (
     When,
     any_glob,
     every,
-    holds,
     unknown_in,
 )
+from toolgate_bus.ruling.conditions.when_matcher import WhenMatcher
 
 AnyQuestion = ToolSelecting | ToolQuestion
 """A question as a scheduler reads it, or as a gate writes it."""
@@ -74,6 +74,11 @@ class CallMatcher(StrictModel):
         """Return whether a call is of one of these tools, and all conditions hold for it and its agent."""
         return self._about(tools, call, (call.agent,), elements)
 
+    def about_tool(self, named: Truth, call: AnyQuestion, elements: Quantifier) -> Truth:
+        """Return the same where it is known whether the rule is about the tool (`named`)."""
+        concerned = self._matches(call, (call.agent,), elements)
+        return concerned if named else every((None, concerned))
+
     def concerns(self, tools: Globs, call: AnyQuestion, elements: Quantifier = "any") -> Truth:
         """Return the same for the call's agent or any agent above it, for a rule that restricts."""
         return self._about(tools, call, (call.agent, *call.lineage), elements)
@@ -98,7 +103,7 @@ class CallMatcher(StrictModel):
             and all(_any(globs, call.labels.get(name)) for name, globs in self.labels.items())
         ):
             return False
-        held = holds(self.when, call.tool_input, elements)
+        held = self._conditions.holds(call.tool_input, elements) if self.when else True
         if held is False or self.schema_ is None:
             return held
         return every((held, self.schema_(call.tool_input)))
@@ -107,6 +112,15 @@ class CallMatcher(StrictModel):
     def is_unconditional(self) -> bool:
         """True if the rule is about every call of its tools, whoever makes it and with any arguments."""
         return not (self._asks_who or self.when or self.schema_ is not None)
+
+    @property
+    def conditions(self) -> WhenMatcher | None:
+        """Conditions on the arguments, if nothing else decides whether a call of its tools fits."""
+        return None if self._asks_who or self.schema_ is not None else self._conditions
+
+    @cached_property
+    def _conditions(self) -> WhenMatcher:
+        return WhenMatcher(self.when)
 
     @cached_property
     def _asks_who(self) -> bool:

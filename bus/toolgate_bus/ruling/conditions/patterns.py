@@ -66,8 +66,12 @@ class Unknown(ValueError):  # noqa: N818 - it says what a pattern is
 class Pattern:
     """One pattern, ready for any text."""
 
-    def __init__(self, text: str, program: bytes, alphabet: "_Alphabet", on_empty: bytes) -> None:
+    def __init__(
+        self, text: str, program: bytes, alphabet: "_Alphabet", on_empty: bytes, literal: str = ""
+    ) -> None:
         self.text = text
+        self._literal = literal
+        """Text that is all the pattern looks for; empty if it looks for more."""
         self._alphabet = alphabet
         self._engine = _engine(program)
         # `search` makes an object of each result; it is called often, and nearly always there is none.
@@ -80,6 +84,8 @@ class Pattern:
 
     def search(self, text: str) -> bool:
         """Return whether the pattern is found anywhere in a text (`re.search`)."""
+        if self._literal:
+            return self._literal in text
         return self.search_bytes(self._alphabet.bytes_of(text))
 
     def search_bytes(self, encoded: bytes) -> bool:
@@ -166,8 +172,8 @@ def _group(texts: Sequence[str], trees: Sequence[Any], *, atomic: bool) -> Patte
     except RecursionError:
         raise Unknown("nested too deeply") from None
     patterns = [
-        Pattern(text, program, alphabet, empty)
-        for text, program, empty in zip(texts, programs, on_empties, strict=True)
+        Pattern(text, program, alphabet, empty, _find_literal(tree))
+        for text, program, empty, tree in zip(texts, programs, on_empties, trees, strict=True)
     ]
     joined = patterns[0] if len(patterns) == 1 else None
     if joined is None:
@@ -175,6 +181,13 @@ def _group(texts: Sequence[str], trees: Sequence[Any], *, atomic: bool) -> Patte
             either = b"|".join(b"(?:%s)" % program for program in programs)
             joined = Pattern("", either, alphabet, b"|".join(b"(?:%s)" % one for one in on_empties))
     return PatternGroup(alphabet, patterns, joined)
+
+
+def _find_literal(tree: Any) -> str:
+    """Return the text that a pattern without any sign looks for; empty for every other pattern."""
+    if tree.state.flags & re.IGNORECASE or any(op is not _sre.LITERAL for op, _ in tree):
+        return ""
+    return "".join(chr(of) for _, of in tree)
 
 
 def _engine(program: bytes) -> Any:

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import JsonOption, console, err_console, run_async
-from toolgate_bus.commands.terminal import new_table, print_json
+from toolgate_bus.commands.table import Table
+from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.server.embedded import Server, private_server
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from toolgate_orchestrator.commands.bench.peers import Open
 
 BLOCKS: Final = 8
@@ -174,9 +173,9 @@ def _count(schedulers: int) -> str:
     return f"{schedulers} scheduler{'s' if schedulers > 1 else ''}"
 
 
-def table_of(sides: Mapping[str, Mapping[str, Any]]) -> "Table":
+def table_of(sides: Mapping[str, Mapping[str, Any]]) -> Table:
     """Return one load as a table, a line for each side."""
-    table = new_table(["", *_COLUMNS], right=_COLUMNS)
+    table = Table(["", *_COLUMNS], right=_COLUMNS, spare=("where",))
     for name, one in sides.items():
         ratio = {what: f"{found:.2f}" for what, found in one.get("ratio", {}).items()}
         spent = one["cpu_by_kind_us"]

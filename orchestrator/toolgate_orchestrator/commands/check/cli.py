@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import JsonOption, console
-from toolgate_bus.commands.terminal import new_table, print_json
+from toolgate_bus.commands.table import Table
+from toolgate_bus.commands.terminal import print_json
 
 from toolgate_orchestrator.commands.check.frameworks import find_gaps
 from toolgate_orchestrator.commands.check.target import load_target
@@ -49,7 +50,8 @@ def check(
             )
         else:
             console.print(f"[red]✗[/] {escape(target)} ({title}): {len(gaps)} not gated", soft_wrap=True)
-            table = new_table(("agent", "tool", "why, and what to do"))
+            why = "why, and what to do"
+            table = Table(("agent", "tool", why), cut={"agent", "tool"}, wrap={why})
             for gap in gaps:
                 table.add_row(escape(gap.agent), escape(gap.tool), escape(gap.reason))
             console.print(table)

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Final
 import typer
 from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import JsonOption, command_name, console
-from toolgate_bus.commands.terminal import new_table, print_json
+from toolgate_bus.commands.table import Table
+from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.installation import how_to_install
 from toolgate_bus.protocol.events import NAME_PATTERN
@@ -25,10 +26,10 @@ Make coding agents ask before each tool call: Claude Code, Codex CLI, Gemini CLI
 Cursor, Copilot CLI.
 
 \b
-  toolgate scheduler run policy --config rules.yaml    start a scheduler
-  toolgate hook install claude --required policy       Claude Code asks from now on
-  toolgate hook status                                 which agents ask, and get answers
-  toolgate hook uninstall claude                       undo the install
+  toolgate scheduler run policy --config rules.yaml   start a scheduler
+  toolgate hook install claude --required policy      from now on it asks
+  toolgate hook status                                test the hooks
+  toolgate hook uninstall claude                      undo the install
 
 The hook asks your own sidecar (`toolgate serve`), which starts with the first
 call and ends after ten minutes without calls. If a scheduler is required, an
@@ -61,7 +62,7 @@ AgentOption = Annotated[
     str,
     typer.Option("--agent", metavar="NAME", help="Agent name for schedulers (default: the client's name)."),
 ]
-_MARKS: Final = {"allowed": "green", "denied": "green", "asked": "green"}
+_MARKS: Final = {"answered": "green", "unruled": "yellow"}
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class HookRow:
     installed: bool
     required: list[str]
     verdict: str
-    """`allowed`, `denied`, `asked`, `fault` or `broken`; empty if no test call was made."""
+    """`answered`, `unruled`, `fault` or `broken`; empty if no test call was made."""
     reason: str
     milliseconds: int | None
     notes: list[str]
@@ -130,7 +131,8 @@ def install(
         )
     for note in CLIENTS[client].notes:
         console.print(f"[dim]{escape(note)}[/]", soft_wrap=True)
-    console.print(f"[dim]Test it: {command_name()} hook status {client}[/]", soft_wrap=True)
+    where = " --project" if project else ""
+    console.print(f"[dim]Test it: {command_name()} hook status {client}{where}[/]", soft_wrap=True)
 
 
 @app.command()
@@ -161,8 +163,11 @@ def status(
 ) -> None:
     """Show which coding agents ask, and test each with a call: toolgate hook status
 
-    The test call goes to the hook as the agent would send it. Its tool `toolgate_probe` does not exist, and
-    schedulers rule on it. `fault` means that no scheduler could be asked.
+    The test call goes to the hook as the agent would send it. It is never run, and nothing of it is recorded.
+    `answered` means that schedulers rule on calls; `unruled` that calls run, because no scheduler is there;
+    `fault` that calls are denied, because no scheduler can be asked; `broken` that the hook does not work.
+
+    Exit codes: 0 shown, 1 an installed hook has a `fault` or is `broken`, 2 an option is wrong.
     """
     if client:
         check_client(client)
@@ -328,7 +333,13 @@ def _handler_at(found: Any, event: str, at: int, within: int | None) -> dict[str
 
 
 def _show(rows: list[HookRow]) -> Any:
-    table = new_table(("client", "settings", "installed", "required", "a call was", "ms"), right=("ms",))
+    table = Table(
+        ("client", "settings", "installed", "required", "test call", "ms"),
+        right=("ms",),
+        cut={"settings"},
+        wrap={"required", "test call"},
+        spare=("ms", "required"),
+    )
     for row in rows:
         mark = _MARKS.get(row.verdict, "red")
         said = f"[{mark}]{row.verdict}[/] {escape(row.reason)}".strip() if row.verdict else ""

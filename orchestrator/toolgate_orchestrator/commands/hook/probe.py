@@ -1,7 +1,7 @@
 """Puts a test call to an installed hook as its client would, and reports its answer and time.
 
-A shell runs the command of the entry, or the address is asked over HTTP. Schedulers rule on the tool
-`toolgate_probe`; the sidecar knows that it does not run.
+A shell runs the command of the entry, or the address is asked over HTTP. The sidecar itself denies each call
+of the tool `toolgate_probe`, and says whether schedulers would be asked about others. It records nothing.
 """
 
 import json
@@ -13,11 +13,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from toolgate_orchestrator.coding_agents.event import PROBE
+from toolgate_bus.telemetry.printable import shorten, visible
+
+from toolgate_orchestrator.coding_agents.event import PROBE, PROBED
 from toolgate_orchestrator.coding_agents.translation import FAULT
 
 SESSION: Final = "toolgate-hook-status"
 MAX_WAIT_S: Final = 60.0
+MAX_WORDS: Final = 100
+"""Maximum length of a wrong answer that is shown, in characters."""
 _FAULT: Final = FAULT.partition("{")[0]
 
 
@@ -25,8 +29,8 @@ class ProbeAnswer(NamedTuple):
     """Answer of a hook to the test call."""
 
     verdict: str
-    """`allowed`, `denied` or `asked`; `fault` if no scheduler could be asked; `broken` if no client would
-    accept the answer."""
+    """`answered`; `unruled` if calls run without rulings; `fault` if they are denied because no scheduler can
+    be asked; `broken` if no client would accept the answer."""
     reason: str
     milliseconds: int
 
@@ -84,18 +88,19 @@ def _ask(handler: Mapping[str, Any], event: bytes) -> bytes:
 
 def judge(said: bytes) -> tuple[str, str]:
     """Return the verdict and reason in an answer."""
-    if not said.strip():
-        return "allowed", ""
     try:
         fields = json.loads(said)
         inner = fields.get("hookSpecificOutput", fields)
     except (ValueError, AttributeError):
-        return "broken", "its output is not a JSON object"
-    decision = (
-        fields.get("decision") or fields.get("permission") or inner.get("permissionDecision") or "allow"
+        words = shorten(visible(said.decode("utf-8", "replace").strip()), MAX_WORDS) or "nothing"
+        return "broken", f"it did not deny the test call; it said: {words}"
+    decision = fields.get("decision") or fields.get("permission") or inner.get("permissionDecision")
+    reason = str(
+        fields.get("reason") or fields.get("user_message") or inner.get("permissionDecisionReason") or ""
     )
-    reason = fields.get("reason") or fields.get("user_message") or inner.get("permissionDecisionReason") or ""
-    if decision == "deny" and str(reason).startswith(_FAULT):
-        return "fault", str(reason)[len(_FAULT) :]
-    verdict = {"deny": "denied", "ask": "asked", "allow": "allowed"}.get(decision, "broken")
-    return verdict, str(reason)
+    if decision == "deny" and reason.startswith(_FAULT):
+        return "fault", reason[len(_FAULT) :]
+    if decision == "deny" and reason.startswith(PROBED):
+        problem = reason.removeprefix(PROBED).removeprefix("; ")
+        return ("unruled" if problem else "answered"), problem
+    return "broken", f"it did not deny the test call; it said: {decision or 'nothing'} {reason}".rstrip()

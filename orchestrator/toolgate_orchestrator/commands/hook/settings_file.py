@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from toolgate_bus.commands.new_files import replace_file
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.transport.redis.asking.fact_spill import make_folders
 
 MAX_BYTES: Final = 16 << 20
 
@@ -95,7 +96,7 @@ class SettingsFile:
             "folders": list(folders),
         }
         try:
-            self.kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folders(self.kept)
             if before is not None:
                 replace_file(self.backup, before, 0o600)
             replace_file(self.kept / "record.json", json.dumps(told, indent=1).encode(), 0o600)

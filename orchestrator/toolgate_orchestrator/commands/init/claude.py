@@ -57,8 +57,11 @@ def draft_from_claude(project: Path, user_settings: Path, home: Path) -> Start:
     for server in servers:
         _add_server(draft, server, [entry.text for entry in entries])
     asking = NextStep("Have Claude Code ask it, from its next call on:", ("hook install claude",))
+    requiring = NextStep(
+        "From then on, deny calls while the policy is away:", ("hook install claude --required policy",)
+    )
     files = {"rules.yaml": draft.rules_text(), "cases.yaml": draft.cases_text()}
-    return Start(files, (OBSERVE, asking, ENFORCE), (draft.summary(),))
+    return Start(files, (OBSERVE, asking, ENFORCE, requiring), (draft.summary(),))
 
 
 def _entries(document: Document, name: str, places: Places) -> Iterator[PermissionEntry]:

@@ -42,10 +42,10 @@ def init(
     """Write files to start from: rules for what you have, or an agent with a scripted LLM.
 
     \b
-      toolgate init my-agent                                  plan, rules, cases, workspace
-      toolgate init --from claude                             Claude Code's permissions
-      toolgate init --from mcp --file .mcp.json               a client's MCP servers
-      toolgate init --from langgraph --target agent.py:agent  the tools of an agent
+      toolgate init my-agent                       a plan, rules, their cases
+      toolgate init --from claude                  Claude Code's permissions
+      toolgate init --from mcp --file .mcp.json    a client's MCP servers
+      toolgate init --from langgraph --target agent.py:agent
 
     Without --from it writes plan.yaml (an agent with tools; comments show how to use a real LLM), rules.yaml
     (what the agent may do), cases.yaml (calls and the expected outcome of each) and workspace/.

@@ -56,6 +56,10 @@ def draft_from_tools(tools: Iterable[FoundTool], target: str) -> Start:
             draft.add(_rule_for(tool))
     if not seen:
         raise ConfigError(f"{target}: this agent has no tools")
+    if any(rule.action == "ask" for rule in draft.rules):
+        notes.append(
+            "Some rules ask a person, which needs a checkpointer: without one, such calls are denied."
+        )
     named = next((one for one in agents if one.isidentifier() and one not in _NAMELESS), "agent")
     files = {"rules.yaml": draft.rules_text(), "cases.yaml": draft.cases_text()}
     return Start(files, (OBSERVE, ENFORCE), (draft.summary(), *notes), code=CODE.format(agent=named))

@@ -88,7 +88,11 @@ def draft_from_mcp(path: Path) -> Start:
         "cases.yaml": draft.cases_text(),
         GATED_FILE: json.dumps({**whole, "mcpServers": gated}, indent=2, ensure_ascii=False) + "\n",
     }
-    notes = [draft.summary(), f"Put {GATED_FILE} in the place of {path}: its servers ask first.", *notes]
+    place = (
+        f"Put {GATED_FILE} in the place of {path}: its servers ask first. Once you enforce the rules, write "
+        '"--required", "policy" behind "mcp" there: then calls are denied while the policy is away.'
+    )
+    notes = [draft.summary(), place, *notes]
     return Start(texts, (OBSERVE, ENFORCE), tuple(notes), frozenset({GATED_FILE}))
 
 

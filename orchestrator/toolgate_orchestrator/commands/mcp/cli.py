@@ -77,7 +77,7 @@ def mcp(
     """Put a gate in front of MCP servers: schedulers rule on every tool call.
 
     \b
-      toolgate mcp --agent claude -- npx -y @modelcontextprotocol/server-filesystem /work
+      toolgate mcp --agent claude -- uvx mcp-server-git
       toolgate mcp --agent claude --required policy -- uvx mcp-server-git
       toolgate mcp --config servers.yaml
       toolgate mcp --http 8900 https://mcp.example/mcp
@@ -90,9 +90,17 @@ def mcp(
 
     \b
       servers:
-        files: {command: [npx, -y, "@modelcontextprotocol/server-filesystem", /work]}
-        far: {url: "https://mcp.example/mcp", headers_env: {Authorization: FAR_TOKEN}}
-      toolgate: {agent: claude, required: [policy]}
+        git:
+          command:
+            - uvx
+            - mcp-server-git
+        far:
+          url: https://mcp.example/mcp
+          headers_env: {Authorization: FAR_TOKEN}
+      toolgate:
+        agent: claude
+        required:
+          - policy
 
     If a tool's description or schema changes after it was first seen, its calls bear the label
     mcp_tool_changed. Use --accept to accept the change.

@@ -1,30 +1,21 @@
 """Tables of figures, as `toolgate replay` prints them."""
 
 from collections.abc import Iterable
-from typing import Final
 
-from rich.table import Table
-
-MAX_NAME: Final = 48
+from toolgate_bus.commands.table import Table
 
 
 def table_of(title: str, columns: Iterable[str]) -> Table:
-    """Return an empty table. On a narrow terminal its names are shortened, its figures never."""
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        pad_edge=False,
-        header_style="dim",
-        padding=(0, 1, 0, 0),
+    """Return an empty table of figures, a line for each name."""
+    name, *figures = columns
+    return Table(
+        (name, *figures),
+        right=figures,
+        cut={name},
+        spare=figures[:2:-1],
+        title=f"[bold]{title}[/]",
+        header="dim",
     )
-    for at, column in enumerate(columns):
-        if at:
-            table.add_column(column, justify="right", no_wrap=True, min_width=len(column))
-        else:
-            table.add_column(column, no_wrap=True, min_width=10, max_width=MAX_NAME)
-    return table
 
 
 def count(number: int) -> str:

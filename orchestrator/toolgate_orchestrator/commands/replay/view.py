@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from toolgate_bus.commands.markup import escape, escape_lines
+from toolgate_bus.commands.table import Table
 from toolgate_bus.protocol.money import format_amount
 from toolgate_bus.ruling.counterfactual import CHANGES, Effect, ProposedCall
 from toolgate_bus.telemetry.printable import describe_call, shorten

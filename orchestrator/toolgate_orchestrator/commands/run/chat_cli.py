@@ -156,7 +156,7 @@ def chat(
     metrics_port: MetricsPortOption = None,
     metrics_address: MetricsAddressOption = "127.0.0.1",
 ) -> None:
-    """Talk with an agent; schedulers on the bus rule on its tool calls.
+    """Talk with an agent; schedulers on the bus rule on its tool calls: toolgate chat --plan plan.yaml
 
     If a call needs your approval, or a scheduler holds it for a person, the chat asks you in place. Ctrl-C
     cancels what the agent is doing: once, the running tool finishes; twice, at once. Ctrl-D leaves. /help
@@ -166,7 +166,8 @@ def chat(
 
         printf 'Hello\\nAnd in French?\\n' | toolgate chat --plan plan.yaml
 
-    Exit codes: 0 you left, or all prompts were answered; 1 a turn of a script failed; 2 the plan or an option
+    Exit codes: 0 you left, or all prompts were answered; 1 a turn of a script failed, or schedulers denied a
+    request to the LLM; 2 the plan or an option
     is wrong; 130 and 143 by a signal.
     """
     view = LiveView(Screen(ScreenOutput(sys.stdout), err_console))
@@ -213,7 +214,7 @@ class ChatConversation:
     def __init__(self, opened: OpenSession, prompts: "PromptLine | PipedLines", control: TurnControl) -> None:
         self._opened, self._prompts, self._control = opened, prompts, control
         self.failed = False
-        """True if any turn ended in an error."""
+        """True if any turn ended in an error, or was refused a request to its LLM."""
         self._over = False
         self._say = opened.view.notice
         self._commands: dict[str, Callable[[], None]] = {
@@ -239,7 +240,7 @@ class ChatConversation:
                     ended = await self._opened.one_turn(prompt)
                 if ended.status == "cancelled":
                     self._say("cancelled")
-                self.failed = self.failed or ended.problem is not None
+                self.failed = self.failed or ended.problem is not None or ended.is_refused
 
     def _leave(self) -> None:
         self._over = True

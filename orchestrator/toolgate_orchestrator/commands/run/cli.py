@@ -33,7 +33,12 @@ from toolgate_orchestrator.commands.run.screen import Screen, ScreenOutput
 from toolgate_orchestrator.commands.run.view import JsonLines, JsonView, View
 
 PlanOption = Annotated[
-    Path, typer.Option("--plan", metavar="FILE", help="Amplifier mount plan in YAML; ${NAME} is expanded.")
+    Path,
+    typer.Option(
+        "--plan",
+        metavar="FILE",
+        help="YAML file of the agent (an Amplifier mount plan). ${NAME} is replaced by the variable NAME.",
+    ),
 ]
 ProviderOption = Annotated[
     str | None, typer.Option("--provider", metavar="NAME", help="Provider of the plan to use.")
@@ -60,6 +65,10 @@ def run(
     ] = False,
 ) -> None:
     """Run an agent from a mount plan; schedulers rule on its tool calls.
+
+    \b
+      toolgate init my-agent && cd my-agent     writes a plan, with a scripted LLM
+      toolgate run "Tidy up" --plan plan.yaml
 
     The answer goes to stdout; denied and replaced calls are reported on stderr. If a call needs a person's
     approval, Toolgate asks on the terminal; without a terminal it denies the call. It also asks about calls

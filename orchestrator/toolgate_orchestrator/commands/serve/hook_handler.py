@@ -22,7 +22,7 @@ from toolgate_bus.telemetry.logging import where
 
 from toolgate_orchestrator.coding_agents.agent_tree import AgentPlace, AgentTree
 from toolgate_orchestrator.coding_agents.call_memory import CallMemory
-from toolgate_orchestrator.coding_agents.event import PROBE, HookDecision, HookEvent, MalformedEvent
+from toolgate_orchestrator.coding_agents.event import PROBE, PROBED, HookDecision, HookEvent, MalformedEvent
 from toolgate_orchestrator.coding_agents.translation import read_event, write_answer, write_fault
 from toolgate_orchestrator.commands.serve.patience import Abandonment, Gone
 from toolgate_orchestrator.commands.serve.problems import Problem
@@ -93,6 +93,8 @@ class HookHandler:
         event: HookEvent | None = None
         try:
             event = self._tree.restore(read_event(client, body))
+            if event.kind == "before" and event.tool == PROBE:
+                return await self._answer_probe(client, event)
             if event.kind == "before":
                 ruling = await self._rule(event, timeout_s, gone, agent or client)
                 return write_answer(client, event, ruling, self._find_notice(event, ruling))
@@ -119,7 +121,7 @@ class HookHandler:
 
     def _find_notice(self, event: HookEvent, ruling: HookDecision) -> str:
         """Return the notice for the user, once a session, if a call runs because no scheduler is there."""
-        line = self._unruled() if ruling.outcome == "continue" and event.tool != PROBE else ""
+        line = self._unruled() if ruling.outcome == "continue" else ""
         if not line or event.session in self._informed:
             return ""
         self._informed[event.session] = None
@@ -132,6 +134,14 @@ class HookHandler:
         """True if no call runs on which a client may still report."""
         newest = self._calls.newest
         return newest is None or self._clock() - newest.since > RUNS_S
+
+    async def _answer_probe(self, client: str, event: HookEvent) -> bytes:
+        """Deny a test call, which a tool of this name must not get past either. It leaves nothing behind."""
+        problem = await self._service.explain_unruled()
+        if problem and self._denies():
+            return write_fault(client, event, problem, denies=True)
+        reason = f"{PROBED}; {problem}" if problem else PROBED
+        return write_answer(client, event, HookDecision("deny", reason=reason), "")
 
     # ------------------------------------------------------------------ before
 
@@ -147,9 +157,7 @@ class HookHandler:
             await service.turn(turn_of(asked, "end", self._turn_s), gone)
             return HookDecision("deny", reason=body["reason"] if body["outcome"] == "deny" else STOPPED)
         ruling = read_decision(body)
-        if event.tool == PROBE:  # nobody makes this call, and nobody will tell its end
-            service.release(body)
-        elif ruling.outcome != "deny":
+        if ruling.outcome != "deny":
             self._keep(event, asked, body, ruling)
         return ruling
 

@@ -81,6 +81,10 @@ class SidecarService:
         """True if calls are ruled on as they should be: the bus is there, and the sidecar is not ending."""
         return not self.is_ending and self._gate.is_connected
 
+    async def explain_unruled(self) -> str:
+        """Return why a call would not be ruled on now; empty if it would be. Records nothing."""
+        return await self._gate.vacancy.explain_unruled()
+
     @property
     def is_idle(self) -> bool:
         """True if no turn runs here, and no call is held."""

@@ -126,7 +126,7 @@ class ToolgateMiddleware(AgentMiddleware):  # type: ignore[misc] # Any where Lan
         question = self._questions.find(key)
         if question is None and (resumed := questions.find_checkpoint(config)):
             question = questions.find_question(key, resumed[0].get_tuple(resumed[1]))
-        ruling = None if question else self.guard.rule_sync(call, ask="defer")
+        ruling = None if question else self.guard.rule_sync(call, ask=questions.how_to_ask(config))
         if ruling is None or ruling.pending:
             ruling = self.guard.rule_sync(self._questions.ask(key, call, question, ruling, interrupt))
         with run_below_net(ruling, request.runtime.config):
@@ -140,7 +140,7 @@ class ToolgateMiddleware(AgentMiddleware):  # type: ignore[misc] # Any where Lan
         question = self._questions.find(key)
         if question is None and (resumed := questions.find_checkpoint(config)):
             question = questions.find_question(key, await resumed[0].aget_tuple(resumed[1]))
-        ruling = None if question else await self.guard.rule(call, ask="defer")
+        ruling = None if question else await self.guard.rule(call, ask=questions.how_to_ask(config))
         if ruling is None or ruling.pending:
             ruling = await self.guard.rule(self._questions.ask(key, call, question, ruling, interrupt))
         with run_below_net(ruling, request.runtime.config):

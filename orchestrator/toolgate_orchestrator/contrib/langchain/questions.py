@@ -83,6 +83,15 @@ def answer_of(question: Mapping[str, Any], said: Any) -> PersonAnswer:
     return PersonAnswer(question[OURS]["token"], answer)
 
 
+def how_to_ask(config: Mapping[str, Any]) -> Literal["defer"] | None:
+    """Return how the guard asks a person about a call of this run: None, as the guard itself does, if nothing
+    could be resumed.
+
+    Without a checkpointer LangGraph ends the run at an interrupt, without a word. It reads a private key.
+    """
+    return None if config.get("configurable", {}).get("__pregel_checkpointer", "") is None else "defer"
+
+
 def find_checkpoint(config: Mapping[str, Any]) -> tuple[Any, dict[str, Any]] | None:
     """Return the checkpointer and the config of the run that is resumed here; None if no run is resumed.
 

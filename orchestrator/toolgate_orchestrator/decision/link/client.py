@@ -25,7 +25,7 @@ from toolgate_orchestrator.decision.deferral.claims import StandingClaims
 from toolgate_orchestrator.decision.faults import note_fault
 from toolgate_orchestrator.decision.link.live_session import LiveSession
 from toolgate_orchestrator.decision.link.local_tables import LocalTables
-from toolgate_orchestrator.decision.link.pauses import Pauses, explain_stop
+from toolgate_orchestrator.decision.link.pauses import Pauses, explain_stop, name_operator
 from toolgate_orchestrator.decision.link.recipients import Absence, Failures
 from toolgate_orchestrator.decision.link.scheduler_directory import SchedulerDirectory
 from toolgate_orchestrator.decision.question.tool_catalog import ToolCatalog
@@ -208,7 +208,8 @@ class GateClient:
         ]
         busy = [one.session for one in meant if one.busy]
         if any(one.busy and not one.is_stopping for one in meant):
-            _log.warning("an operator stops agents", by=order.by, sessions=len(meant), now=order.now)
+            when = "at once" if order.now else "once the running tools have finished"
+            _log.warning(f"{name_operator(order.by)} ends {len(busy)} running turns here, {when}")
         for one in meant:
             one.stop(now=order.now, by=order.by)
         return busy

@@ -6,7 +6,7 @@ heartbeats that were read still count (`lease`). It says `deny` longer: also whi
 
 import asyncio
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from toolgate_bus.errors import CodecError, ToolgateError
@@ -29,6 +29,8 @@ SEEN: Final = 12
 """Number of characters of a digest in the own heartbeat."""
 LOCAL: Final = " local"
 """End of the revision of an answer that a table gave."""
+LocalAnswers = Mapping[str, tuple[LocalAnswer, str]]
+"""Answers of local tables, each with the revision that it names, by scheduler."""
 _log = get_logger("toolgate.gate")
 
 
@@ -82,19 +84,32 @@ class LocalTables:
         if self._reading is None and self._missing() and not self._is_closed:
             self._reading = asyncio.create_task(self._read_missing(), name="toolgate-tables")
 
-    def answer(self, name: str, question: AnyQuestion) -> tuple[LocalAnswer, str] | None:
-        """Return what a scheduler's table answers, and the revision; None if the scheduler is asked."""
+    def answer(self, names: Iterable[str], question: AnyQuestion) -> LocalAnswers:
+        """Return what the tables of these schedulers answer, each with its revision. The others are asked."""
+        found: dict[str, tuple[LocalAnswer, str]] = {}
+        in_force, is_fresh = self.in_force, None
+        for name in names:
+            if (one := in_force.get(name)) is None:
+                continue
+            try:
+                answer = one.table.answer(question)
+            except Exception as error:  # noqa: BLE001 - a fault of ours: the scheduler is asked
+                note_fault("table", error, name)
+                continue
+            if answer is None:
+                continue
+            if answer.verdict.action != "deny":
+                if is_fresh is None:
+                    is_fresh = self.is_fresh
+                if not is_fresh:
+                    continue
+            found[name] = answer, one.revision
+        return found
+
+    def has_one(self, name: str) -> bool:
+        """Return whether all replicas of a scheduler announce the same table, which was read."""
         one = self.in_force.get(name)
-        if one is None:
-            return None
-        try:
-            found = one.table.answer(question)
-        except Exception as error:  # noqa: BLE001 - a fault of ours: the scheduler is asked
-            note_fault("table", error, name)
-            return None
-        if found is None or (found.verdict.action != "deny" and not self.is_fresh):
-            return None
-        return found, one.revision
+        return one is not None and bool(one.digest)
 
     @property
     def is_fresh(self) -> bool:

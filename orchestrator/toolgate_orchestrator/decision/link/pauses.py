@@ -19,7 +19,7 @@ from toolgate_bus.protocol.names import OPERATOR
 from toolgate_bus.protocol.pauses import Pause, StandingPauses, StandingStops
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
-from toolgate_bus.telemetry.printable import shorten, visible
+from toolgate_bus.telemetry.printable import format_duration, shorten, visible
 
 from toolgate_orchestrator.decision.faults import call_guarded
 from toolgate_orchestrator.decision.link.ancestry import Ancestry
@@ -30,6 +30,8 @@ from toolgate_orchestrator.decision.ruling import RulingResult
 
 MAX_BY: Final = 64
 """Characters of an operator's name that an LLM is told."""
+MAX_TARGET: Final = 200
+"""Characters of the names of those who are stopped or paused, in a log line."""
 _log = get_logger("toolgate.gate")
 
 
@@ -56,10 +58,7 @@ class Pauses:
         self._ends = {id_: now + seconds for id_, seconds in left.items() if seconds is not None}
         for one in found.pauses:
             if one.id not in known:
-                what = "stops" if one.stop else "pauses"
-                lift = f"toolgate agents resume {one.id}"
-                told = {"by": one.by, "whom": one.target, "seconds": left[one.id], "lift": lift}
-                _log.warning(f"an operator {what} agents", **told)
+                _log.warning(describe_order(one, left[one.id]))
         return self._stand(found.pauses)
 
     def apply(self, presence: LiveSession) -> bool:
@@ -126,6 +125,26 @@ class Pauses:
         """Return the seconds until a pause ends by itself; None if it does not."""
         end = self._ends.get(pause.id)
         return None if end is None else max(0.0, end - time.monotonic())
+
+
+def describe_order(order: Pause, seconds: float | None) -> str:
+    """Return what an operator ordered, what comes of it, and how to end it.
+
+    `seconds` is how long a pause lasts; None if until it is ended.
+    """
+    who, target = name_operator(order.by), shorten(visible(order.target), MAX_TARGET)
+    lift = f"toolgate agents resume {order.id}"
+    if order.stop:
+        return (
+            f"{who} stopped {target}. New turns end at once, and calls are denied. To lift the stop: {lift}"
+        )
+    wait = "wait" if seconds is None else f"wait for up to {format_duration(seconds)}"
+    return f"{who} paused {target}. New calls {wait}. To end the pause: {lift}"
+
+
+def name_operator(by: str) -> str:
+    """Return the words for an operator at the beginning of a sentence."""
+    return f"An operator ({shorten(visible(by), MAX_BY)})" if by else "An operator"
 
 
 def describe_stop(stop: Pause) -> str:

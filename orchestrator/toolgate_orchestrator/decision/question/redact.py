@@ -10,7 +10,7 @@ that no rule can read have a `fault`, and the gate denies them. `question` write
 """
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -48,6 +48,7 @@ _BRACKET: Final = _MARK_BYTES[0]
 _CONTAINERS: Final = frozenset((dict, list))
 _SCALARS: Final = frozenset((str, int, float, bool, type(None)))
 _STRINGS: Final = frozenset((str,))
+_NUMBERS: Final = frozenset((int, float, bool, type(None)))
 _MAX_SIGNED: Final = 2**63 - 1
 _WIDE: Final = 0xCF
 """Byte that begins a number in msgpack which may be larger."""
@@ -368,15 +369,28 @@ def restore(value: Any, placeholders: Mapping[str, Any], *, allowed: bool) -> An
             raise BadPlaceholder(value)
         return placeholders[value]
     if isinstance(value, dict):
-        if any(MARK in key for key in value):
+        if MARK in "\0".join(value):
             raise BadPlaceholder("as a key")
         whole = value.get(WHOLE)
         if len(value) == 1 and isinstance(whole, str) and whole in placeholders:
             return restore(whole, placeholders, allowed=allowed)
-        return {key: restore(child, placeholders, allowed=allowed) for key, child in value.items()}
+        clear = _find_clear(value.values())
+        return {
+            key: child if type(child) in clear else restore(child, placeholders, allowed=allowed)
+            for key, child in value.items()
+        }
     if isinstance(value, list):
-        return [restore(child, placeholders, allowed=allowed) for child in value]
+        clear = _find_clear(value)
+        return [
+            child if type(child) in clear else restore(child, placeholders, allowed=allowed)
+            for child in value
+        ]
     return value
+
+
+def _find_clear(values: Iterable[Any]) -> frozenset[Any]:
+    """Return the types of those values that are certainly no placeholders: mostly all but containers."""
+    return _SCALARS if MARK not in "\0".join([one for one in values if type(one) is str]) else _NUMBERS
 
 
 def _reveal(value: Any, placeholders: Mapping[str, Any]) -> Any:

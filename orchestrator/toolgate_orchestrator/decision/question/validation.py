@@ -3,7 +3,7 @@
 An invalid modify is not an error. It is counted and set aside, and the next one wins."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from toolgate_bus.protocol.delegation import reroute, target_of, two_agents
 from toolgate_bus.protocol.events import Modify
@@ -21,6 +21,14 @@ Tools = Mapping[str, Mapping[str, Any] | None] | Sequence[str]
 """Available tools: names, or names with the JSON Schema of their arguments, or None if they have none."""
 
 Problem = Literal["unavailable_tool", "ambiguous_tool", "not_allowed", "schema", "placeholder", "agent"]
+
+
+class CheckedModify(NamedTuple):
+    """A modify that was checked."""
+
+    problem: Problem | None
+    arguments: dict[str, Any] | None = None
+    """Arguments that the replacement would run with, if they could be found."""
 
 
 def final_arguments(
@@ -60,23 +68,24 @@ def check_modify(
     placeholders: Mapping[str, Any],
     agents: Sequence[str] | None = None,
     plain: Mapping[str, Any] | None = None,
-) -> Problem | None:
-    """Return the problem of a modify, or None."""
+) -> CheckedModify:
+    """Return the problem of a modify, or None and its final arguments."""
     if modify.tool not in tools or (modify.tool != tool_name and is_reserved_tool(modify.tool)):
-        return "unavailable_tool"
+        return CheckedModify("unavailable_tool")
     if isinstance(tools, Mapping) and tools[modify.tool] is AMBIGUOUS:
-        return "ambiguous_tool"
+        return CheckedModify("ambiguous_tool")
     if limits is not None and limits.can_modify is not None and modify.tool not in limits.can_modify:
-        return "not_allowed"
+        return CheckedModify("not_allowed")
     if modify.agent_target is not None and (agents is None or modify.agent_target not in agents):
-        return "agent"
+        return CheckedModify("agent")
     try:
         arguments = final_arguments(modify, tool_name, tool_input, placeholders, limits, plain)
     except BadPlaceholder:
-        return "placeholder"
+        return CheckedModify("placeholder")
     was = target_of(tool_input, agents)
     final = ProposedCall(modify.tool, *reroute(tool_input, was, arguments, modify.agent_target))
-    return check_call(final, tools, tool_input if modify.tool == tool_name else None, agents)
+    problem = check_call(final, tools, tool_input if modify.tool == tool_name else None, agents)
+    return CheckedModify(problem, arguments)
 
 
 def check_call(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from toolgate_bus.protocol.events import Phase, ReceivedVerdict, ToolQuestion
+from toolgate_bus.protocol.events import Modify, Phase, ReceivedVerdict, ToolQuestion
 from toolgate_bus.ruling.counterfactual import ProposedCall
 from toolgate_bus.ruling.round import RoundResult
 from toolgate_bus.telemetry.unanimous import Group
@@ -63,6 +63,8 @@ class DecisionState:
     heard: tuple[ReceivedVerdict, ...] = ()
     asked: tuple[Sequence[str], ...] = ()
     """Schedulers that were asked, round by round; `in-process` is among them."""
+    finals: tuple[tuple[Modify, dict[str, Any]], ...] = ()
+    """Valid modifies of the LLM's own call, each with the arguments that it would run with."""
     shadows: ShadowLog | None = None
     """Verdicts of shadows, if any were asked."""
     agreed: Group | None = None
@@ -185,10 +187,18 @@ class DecisionState:
         if closed.silent:
             self.silent += tuple(name for name in closed.silent if name not in self.silent)
 
-    def agree_locally(self, heard: Sequence[ReceivedVerdict], agreed: Group | None) -> None:
+    def agree_locally(self, heard: tuple[ReceivedVerdict, ...], agreed: Group | None) -> None:
         """Record a round in which nobody had to be asked: local tables said continue for all."""
-        self.heard += tuple(heard)
+        self.heard += heard
         self.agreed = agreed
+
+    def keep_final(self, modify: Modify, arguments: dict[str, Any]) -> None:
+        """Keep the arguments that a valid modify of its own call would run with."""
+        self.finals += ((modify, arguments),)
+
+    def find_final(self, modify: Modify) -> dict[str, Any] | None:
+        """Return the arguments that were kept for this modify; None without any."""
+        return next((arguments for one, arguments in self.finals if one is modify), None)
 
     def keep_rounds(self) -> None:
         """Keep its rounds: it waits for something, and any scheduler that was asked may still deny it."""

@@ -23,15 +23,14 @@ from toolgate_bus.protocol.events import (
 )
 from toolgate_bus.protocol.names import AGAIN
 from toolgate_bus.protocol.signing import OTHER_SCHEME, Keyring, Kind, digest
-from toolgate_bus.ruling.conditions.matching import AnyQuestion
 from toolgate_bus.ruling.counterfactual import ProposedCall
-from toolgate_bus.ruling.local_table import LocalAnswer
 from toolgate_bus.ruling.merge import NOTHING
 from toolgate_bus.ruling.round import Round, RoundResult
 
 from toolgate_orchestrator.decision.config import ToolgateConfig
 from toolgate_orchestrator.decision.faults import call_guarded
 from toolgate_orchestrator.decision.link.client import GateClient
+from toolgate_orchestrator.decision.link.local_tables import LocalAnswers
 from toolgate_orchestrator.decision.link.recipients import ADMIT, ExclusionReason, Recipients
 from toolgate_orchestrator.decision.question.inability import deny_ask, deny_change, find_missing
 from toolgate_orchestrator.decision.question.plain_values import copy_arguments, to_plain
@@ -97,7 +96,7 @@ class Dispatcher:
         body, sent = self._write(call, asking, audience)
         now = time.monotonic()
         asked, awaited = audience.names, audience.required
-        answers: Mapping[str, tuple[LocalAnswer, str]] = {}
+        answers: LocalAnswers = {}
         if client is not None and client.tables.in_force and asked and phase != ADMIT:
             answers = self._answer_locally(client, sent, body, asked, asking, audience.shadows)
         if client is None or not client.breaker.calm or audience.absent:
@@ -110,17 +109,20 @@ class Dispatcher:
         if local is not None:
             awaited = {**awaited, IN_PROCESS: False}
             call.put_to((IN_PROCESS,))
+        if answers:
+            if not everybody:
+                answers = {name: answers[name] for name in asked if name in answers}
+            if len(answers) < len(asked):
+                asked = self._leave_out_needless(asked, answers, audience)
         call.put_to(asked, shadowed=bool(audience.shadows))
         if answers:
-            answers = {name: answers[name] for name in asked if name in answers}
-            asked = tuple(name for name in asked if name not in answers)
-            plain = all(answer.is_plain for answer, _ in answers.values())
-            if plain and not (asked or local is not None or audience.shadows or unasked or hopeless):
-                agreed = audience.group if everybody and not call.passed_over else None
+            asked = () if len(answers) == len(asked) else tuple(one for one in asked if one not in answers)
+            if not (asked or local is not None or audience.shadows or unasked or hopeless):
                 heard = self._hear_locally(audience, asking, answers, now)
-                call.agree_locally(heard, agreed)
-                await self.table.rest(call.started)
-                return RoundResult(NOTHING, (), (), (), (), heard, agreed=True)
+                if heard is not None:
+                    call.agree_locally(heard, audience.group if everybody and not call.passed_over else None)
+                    await self.table.rest(call.started)
+                    return RoundResult(NOTHING, (), (), (), (), heard, (), False, True)
         round_ = Round(
             awaited,
             patience=patience,
@@ -191,27 +193,53 @@ class Dispatcher:
         answers = self._answer_locally(client, sent, body, audience.names, asking, audience.shadows)
         return tuple(name for name, (answer, _) in answers.items() if answer.verdict.action == "deny")
 
+    def _leave_out_needless(
+        self, asked: Sequence[str], answers: LocalAnswers, audience: Recipients
+    ) -> tuple[str, ...]:
+        """Return the schedulers that are asked, or answer themselves, about a call that tables may deny.
+
+        If one does, nobody waits for the others. Those with a table have said that they need not see each
+        call; the rest are asked, as they may count calls.
+        """
+        client = self._client
+        if client is None or not _denies(answers):
+            return tuple(asked)
+        return tuple(
+            name
+            for name in asked
+            if name in answers or name in audience.shadows or not client.tables.has_one(name)
+        )
+
     @staticmethod
     def _hear_locally(
-        audience: Recipients,
-        asking: ToolQuestion,
-        answers: Mapping[str, tuple[LocalAnswer, str]],
-        began: float,
-    ) -> tuple[ReceivedVerdict, ...]:
-        """Return plain continues of local tables as verdicts: the usual case, without a round."""
+        audience: Recipients, asking: ToolQuestion, answers: LocalAnswers, began: float
+    ) -> tuple[ReceivedVerdict, ...] | None:
+        """Return answers of local tables as verdicts if all are plain continues, which need no round."""
+        heard: list[ReceivedVerdict] = []
         took, priorities = time.monotonic() - began, audience.priorities
-        return tuple(
-            ReceivedVerdict(
-                name,
-                codec.PLAIN_CONTINUE,
-                priorities.get(name, 0),
-                asking.phase,
-                took,
-                revision=revision,
-                again=asking.again,
+        phase, again = asking.phase, asking.again
+        for name, (answer, revision) in answers.items():
+            if not answer.is_plain:
+                return None
+            priority = priorities.get(name, 0)
+            heard.append(
+                ReceivedVerdict(
+                    name,
+                    codec.PLAIN_CONTINUE,
+                    priority,
+                    phase,
+                    took,
+                    False,
+                    False,
+                    None,
+                    False,
+                    b"",
+                    revision,
+                    None,
+                    again,
+                )
             )
-            for name, (_, revision) in answers.items()
-        )
+        return tuple(heard)
 
     @staticmethod
     def _answer_locally(
@@ -221,23 +249,19 @@ class Dispatcher:
         asked: Sequence[str],
         asking: ToolQuestion,
         shadows: frozenset[str],
-    ) -> dict[str, tuple[LocalAnswer, str]]:
-        """Return the answers of local tables, each with its revision, by scheduler.
+    ) -> LocalAnswers:
+        """Return the answers of local tables.
 
         A table sees what its scheduler would be sent: `sent`, or what can be read in the body.
         """
-        question: AnyQuestion | None = sent
-        found: dict[str, tuple[LocalAnswer, str]] = {}
-        for name in asked:
-            if name in client.tables.in_force and name not in shadows:
-                if question is None:
-                    number = packing.NUMBERS[asking.phase, asking.again]
-                    question = codec.question(
-                        packing.Item(bytes.fromhex(asking.id), number, body, None, packing.NEWEST)
-                    )
-                if (answer := client.tables.answer(name, question)) is not None:
-                    found[name] = answer
-        return found
+        names = asked if not shadows else tuple(name for name in asked if name not in shadows)
+        if sent is not None:
+            return client.tables.answer(names, sent)
+        if client.tables.in_force.keys().isdisjoint(names):
+            return {}
+        number = packing.NUMBERS[asking.phase, asking.again]
+        read = codec.question(packing.Item(bytes.fromhex(asking.id), number, body, None, packing.NEWEST))
+        return client.tables.answer(names, read)
 
     def _write(
         self, call: DecisionState, asking: ToolQuestion, audience: Recipients
@@ -337,7 +361,7 @@ class Dispatcher:
 
     def problem(self, call: DecisionState, asked: ToolQuestion, scheduler: str, modify: Modify) -> str | None:
         """Return the problem of a scheduler's modify of this question, or None."""
-        return check_modify(
+        checked = check_modify(
             modify,
             tool_name=asked.tool_name,
             tool_input=asked.tool_input,
@@ -347,6 +371,9 @@ class Dispatcher:
             agents=call.agents,
             plain=call.plain_of(asked.phase),
         )
+        if checked.problem is None and asked.phase == "select" and checked.arguments is not None:
+            call.keep_final(modify, checked.arguments)
+        return checked.problem
 
     def apply(self, call: DecisionState, asked: ToolQuestion, scheduler: str, modify: Modify) -> ProposedCall:
         """Return the call that a valid modify makes of this question."""
@@ -530,3 +557,7 @@ class Dispatcher:
             question.call.leave_unasked(name, self._absent(client, name))
             if fair and not any(one.scheduler == name for one in closed.heard):
                 client.absence.give_up(name)
+
+
+def _denies(answers: LocalAnswers) -> bool:
+    return any(answer.verdict.action == "deny" for answer, _ in answers.values())

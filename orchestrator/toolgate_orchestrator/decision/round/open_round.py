@@ -380,7 +380,8 @@ def count_verdict(call: DecisionState, heard: ReceivedVerdict) -> None:
     """Count a verdict that came in time. Plain continues, the usual kind, are counted with their decision."""
     action = heard.verdict.action
     metrics.count(metrics.VERDICTS, heard.scheduler, action, *call.labels)
-    count_rule(heard)
+    if action != "continue":
+        count_rule(heard)
     if action != "hold":  # an answer is still to come
         trace = trace_id(call.question.trace) if call.question.trace else None
         took = metrics.ADMISSION_SECONDS if heard.phase == "admit" else metrics.VERDICT_SECONDS
@@ -390,9 +391,9 @@ def count_verdict(call: DecisionState, heard: ReceivedVerdict) -> None:
 
 def count_rule(heard: ReceivedVerdict) -> None:
     """Count the rule that a verdict names, if it does."""
-    rule = getattr(heard.verdict, "rule_name", None)
-    if rule is not None:
-        metrics.count_rule(heard.scheduler, rule, heard.verdict.action)
+    verdict = heard.verdict
+    if isinstance(verdict, Deny | Modify | AskUser) and verdict.rule_name is not None:
+        metrics.count_rule(heard.scheduler, verdict.rule_name, verdict.action)
 
 
 def count_remarks(heard: ReceivedVerdict) -> None:

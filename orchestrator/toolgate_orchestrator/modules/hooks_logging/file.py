@@ -23,6 +23,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from toolgate_bus.transport.redis.asking.fact_spill import make_folders
+
 logger = logging.getLogger(__name__)
 
 MAX_LINE: Final = 1 << 20
@@ -230,7 +232,7 @@ class EventFile:
                 if os.path.samestat(os.fstat(self._fd), os.lstat(self.path)):
                     return os.fstat(self._fd).st_size
             self._leave()
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(self.path.parent)
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | _SAFELY, 0o600)
         status = os.fstat(self._fd)
         if not stat.S_ISREG(status.st_mode):

@@ -45,6 +45,8 @@ _BY_STATUS: Mapping[int, type[LLMError]] = {
     429: llm_errors.RateLimitError,
 }
 _RETRYABLE = (408, 409, 425, 429)
+_PAGE = re.compile(r"\s*<(?:!doctype|html)\b", re.IGNORECASE)
+_TITLE = re.compile(r"<title[^>]*>([^<]{1,80})", re.IGNORECASE)
 _TOO_LONG = re.compile(
     r"context[ _](length|window|size)|maximum context|(prompt|input) is too long|too many (input )?tokens",
     re.IGNORECASE,
@@ -276,6 +278,10 @@ def _message(error: Exception, whose: ErrorSource) -> str:
         text = f"the connection to {whose.server} failed" + (f": {cause}" if cause and str(cause) else "")
     else:
         text = _extract_message(getattr(error, "body", None)) or str(error) or type(error).__name__
+        if _PAGE.match(text):  # of a proxy, or of a server that is no LLM's
+            title = _TITLE.search(text)
+            named = f" ({' '.join(title[1].split())})" if title else ""
+            text = f"{whose.server} answers with HTTP {_status(error)} and a web page{named}, as no LLM does"
         if isinstance(error, ValueError):
             text = f"{whose.server} sent what is no JSON: {text}"
     return _without_secrets(text, whose.secrets)[:_MAX_MESSAGE]

@@ -8,9 +8,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from rich.table import Table
 from toolgate_bus.commands.markup import escape
-from toolgate_bus.commands.terminal import new_table
+from toolgate_bus.commands.table import Table
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.telemetry.printable import format_duration, shorten, visible
 
@@ -46,7 +45,7 @@ def asker(call: ToolSelecting) -> str:
 def table(waiting: Iterable[WaitingCall]) -> Table:
     """Return the table of waiting calls."""
     columns = ("id", "call", "asked by", "rule", "age", "left")
-    made = new_table(columns, whole=("id", "age", "left"), header="dim")
+    made = Table(columns, wrap={"call"}, cut={"asked by", "rule"}, spare=("rule", "age"), header="dim")
     for one in waiting:
         old, call = age(one), one.approval.question
         made.add_row(
@@ -62,7 +61,8 @@ def table(waiting: Iterable[WaitingCall]) -> Table:
 
 def always_table(standing: Iterable[tuple[StandingApproval, float]]) -> Table:
     """Return the table of standing approvals."""
-    made = new_table(("id", "tool", "arguments", "session", "rule", "by", "left"), header="dim")
+    columns = ("id", "tool", "arguments", "session", "rule", "by", "left")
+    made = Table(columns, cut={"tool", "session", "rule", "by"}, spare=("rule", "by"), header="dim")
     for one, left in standing:
         made.add_row(
             escape(short(one.id)),

@@ -134,12 +134,14 @@ def _divide(account: BookAccount, spend: LlmSpend | None) -> dict[str, Any]:
         return {"llm": None, "tools": None, "apart": None, "models": []}
     one, currency = account.balance, _currency(account)
     sums = spend.of(one.key, one.window)
+    # Not in the journal: it was cut, or the account was set to zero. The journal is read after the account,
+    # so it may also know of calls that were paid in between: of those that were held.
+    lacking = one.spent - sums.total
     models = sorted(sums.models.items(), key=lambda item: (-item[1], item[0]))
     return {
         "llm": format_amount(sums.llm, currency),
         "tools": format_amount(sums.total - sums.llm, currency),
-        # spending that the journal lacks: it was cut, or the account was set to zero
-        "apart": format_amount(one.spent - sums.total, currency) if one.spent != sums.total else None,
+        "apart": None if -one.reserved <= lacking <= 0 else format_amount(lacking, currency),
         "models": [{"model": name, "spent": format_amount(amount, currency)} for name, amount in models],
     }
 

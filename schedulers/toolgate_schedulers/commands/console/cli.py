@@ -72,7 +72,7 @@ def console(
     \b
       toolgate console
       toolgate console --port 0 --user anna --open
-      toolgate console --address 0.0.0.0 --tls-cert cert.pem --tls-key key.pem --allow-host console.example
+      toolgate console --address 0.0.0.0 --tls-cert cert.pem --tls-key key.pem
 
     Whoever opens the printed address is signed in and may approve calls, so keep it
     secret. The console serves this machine only, unless you give --address.

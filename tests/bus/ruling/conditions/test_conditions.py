@@ -1,13 +1,16 @@
 """What `when:` means, test by test."""
 
+import itertools
 import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
+from toolgate_bus.ruling.conditions import conditions
 from toolgate_bus.ruling.conditions.arguments import MISSING, find
-from toolgate_bus.ruling.conditions.conditions import When, any_glob, holds, same
+from toolgate_bus.ruling.conditions.conditions import When, any_glob, same
+from toolgate_bus.ruling.conditions.when_matcher import WhenMatcher
 
 pytestmark = pytest.mark.pure
 
@@ -22,6 +25,13 @@ ARGUMENTS = {
     "dotted.key": {"x": 1},
 }
 when = TypeAdapter(When).validate_python
+
+
+def holds(conditions_of, arguments, elements="any"):
+    """The truth of `conditions.holds`, which prepared conditions must find as well."""
+    truth = conditions.holds(conditions_of, arguments, elements)
+    assert WhenMatcher(conditions_of).holds(arguments, elements) is truth
+    return truth
 
 
 @pytest.mark.parametrize(
@@ -452,3 +462,26 @@ def test_no_arguments_make_a_condition_fail(arguments, path, value):
     find(path, arguments)
     for condition in ({"equals": value}, {"glob": "*"}, {"matches": "x"}, {"gt": 1}, {"exists": False}):
         assert holds(when({path or "x": condition}), arguments) in (True, False, None)
+
+
+SECRET = "⟦toolgate:redacted:4000000000000000000000000000000a⟧"
+OF_EACH_KIND = (
+    *(SECRET, "", " 5", "5", '["x"]', "x", "/srv/x", "eve@evil.example", "x" * 65_537, "rm -rf"),
+    *(5, 5.0, True, None, math.nan, 2**70, ["x"], [], {"b": "x"}, {"b": SECRET}),
+)
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        *("x", "*x*", "*@evil.example", 5, {"in": ["x", "5"]}, {"in": ["x", 5]}, {"in": ["e@evil.example"]}),
+        *({"gt": 4}, {"gte": 5, "lt": 6}, {"lte": 4, "equals": 5}, {"exists": True}, {"exists": False}),
+        *({"matches": "rm"}, {"matches": "(?i)RM"}, {"matches": "^rm", "glob": "rm*"}, {"under": "/srv"}),
+        {"under": "/srv", "base": "/srv"},
+    ],
+    ids=str,
+)
+def test_prepared_conditions_find_the_same(test):
+    for path, name in itertools.product(("a", "a.b", r"a\.b", "⟦arguments⟧"), ("a", "a.b", "⟦arguments⟧")):
+        for value, beside, elements in itertools.product(OF_EACH_KIND, ({}, {"c": 1}), ("any", "all")):
+            assert holds(when({path: test}), {name: value, **beside}, elements) in (True, False, None)

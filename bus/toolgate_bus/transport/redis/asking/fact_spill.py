@@ -103,11 +103,19 @@ class FactSpill:
 
 def make_private(directory: Path) -> Path:
     """Create a directory for this user alone. Raises PermissionError if it is open to others."""
+    make_folders(directory)
+    try:
+        check_private(directory.lstat(), stat.S_ISDIR)
+    except PermissionError as error:
+        raise PermissionError(f"the folder {directory}: {error} (chmod 700)") from None
+    return directory
+
+
+def make_folders(directory: Path) -> None:
+    """Create a directory and the missing ones above it, each closed to all other users."""
     for one in (*reversed(directory.parents), directory):  # `parents=True` would leave them open to others
         if not one.exists():
             one.mkdir(mode=0o700, exist_ok=True)
-    check_private(directory.lstat(), stat.S_ISDIR)
-    return directory
 
 
 def check_private(found: os.stat_result, is_kind: Any) -> None:

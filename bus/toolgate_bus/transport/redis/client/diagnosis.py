@@ -25,11 +25,16 @@ NO_CLUSTER: Final = "name one server as redis://host:port, or the nodes of a clu
 SLOTS: Final = (
     "look at the cluster (CLUSTER INFO, CLUSTER SHARDS): each slot needs a master; `valkey-cli --cluster fix`"
 )
+EMBEDDED: Final = (
+    "the embedded server has ended. If it was killed, it starts anew by itself, without what it kept; "
+    "else a command that starts one brings it back (toolgate scheduler run …, toolgate run …)"
+)
 FIRST_BYTE: Final = {
     "H": "an HTTP server answers there",
     "S": "an SSH server answers there",
     "2": "a mail or file server (SMTP, FTP) answers there",
 }
+_EMBEDDED: Final = re.compile(r"/toolgate(-\w+)?/s\.sock$")
 _GOT: Final = re.compile(r'got "(\\x[0-9a-f]{2}|.)" as reply')
 
 
@@ -79,6 +84,8 @@ def diagnose(url: str, said: str, *, refused: bool = False) -> ServerProblem:
     if ended and "connecting to" not in words and scheme == "redis":
         change = "a port that expects TLS does this: name it as rediss://…; else look into the server's log"
         return ServerProblem("closed", f"closes the connection at once: {said}", change)
+    if scheme == "unix" and _EMBEDDED.search(urlsplit(url).path):
+        return ServerProblem("unreachable", "cannot be reached", EMBEDDED)
     if "refused" in words or "connect call failed" in words:
         return ServerProblem("unreachable", "cannot be reached: nothing listens there", START)
     return ServerProblem("unreachable", f"cannot be reached: {said}", START)

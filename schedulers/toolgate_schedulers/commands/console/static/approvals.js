@@ -85,7 +85,7 @@ function make(one) {
     h("div", { class: "cardhead" },
       h("h2", { id: `c-${one.id}` }, visible(one.tool_name), one.agent_target ? ` → ${visible(one.agent_target)}` : ""), left),
     one.prompt && h("p", { class: "prompt" }, visible(one.prompt)),
-    h("p", { class: "muted" }, [from, labels && visible(labels), one.rule && `rule ${visible(one.rule)} of ${visible(one.scheduler)}`].filter(Boolean).join("  ·  ")),
+    h("p", { class: "muted" }, [from, labels && visible(labels), one.rule && `${one.rule.startsWith("rule ") ? "" : "rule "}${visible(one.rule)} of ${visible(one.scheduler)}`].filter(Boolean).join("  ·  ")),
     one.phase === "verify" && h("p", { class: "note" }, "Another scheduler put this call in the place of the agent's."),
     one.truncated && h("p", { class: "problem" }, "The arguments were too long to be sent in full: you do not see all of this call."),
     h("pre", { class: "arguments", tabindex: "0", "aria-label": "Arguments, exactly as they will run" }, one.arguments),

@@ -28,7 +28,8 @@ export const percent = (part, all) => (all ? `${((100 * part) / all).toFixed(par
 export const clock = (at) => new Date(at * 1000).toLocaleTimeString("en-GB");
 export const day = (at) => new Date(at * 1000).toLocaleString("en-GB",
   { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
-export const short = (id) => id.slice(0, 8);
+/** An id as people tell it apart: the beginning of a long one, such as a UUID, and the whole of a name. */
+export const short = (id) => (id.length > 24 ? id.slice(0, 8) : id);
 
 export function lasting(seconds) {
   const left = Math.max(0, Math.round(seconds));

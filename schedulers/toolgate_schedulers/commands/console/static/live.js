@@ -2,7 +2,7 @@
 import { detail } from "./detail.js";
 import { $, clock, h, number, say, visible } from "./dom.js";
 
-const MOST = 200;
+const MOST = matchMedia("(max-width: 44rem)").matches ? 50 : 200;
 const FIELDS = ["outcome", "tool", "scheduler", "agent", "session", "text"];
 const form = $("filters"), list = $("rows");
 const nodes = new Map();
