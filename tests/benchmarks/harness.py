@@ -18,7 +18,8 @@ from typing import Any
 
 import typer
 from toolgate_bus.commands.options import console, err_console, exit_code, print_error, run_async
-from toolgate_bus.commands.terminal import new_table, print_json
+from toolgate_bus.commands.table import Table
+from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ToolgateError
 from toolgate_bus.server.embedded import Server
 from toolgate_orchestrator.commands.bench import mix
@@ -158,7 +159,7 @@ class Report:
     def show(self, columns: "Columns", rows: Iterable[Mapping[str, Any]]) -> None:
         """Print a table for people, a line a row."""
         if not self.as_json:
-            table = new_table([*columns], right=[name for name in columns if name])
+            table = Table([*columns], right=[name for name in columns if name])
             for row in rows:
                 table.add_row(*(str(of(row)) for of in columns.values()))
             console.print(table)
@@ -166,7 +167,7 @@ class Report:
     def show_beside(self, lines: "Columns", heads: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
         """Print a table for people, a column a row."""
         if not self.as_json:
-            table = new_table(["", *heads], right=heads)
+            table = Table(["", *heads], right=heads)
             for name, of in lines.items():
                 table.add_row(name, *(str(of(row)) for row in rows))
             console.print(table)

@@ -58,12 +58,13 @@ async def _nothing() -> None:
 
 def make_shared_state() -> SharedState:
     """Make the shared state in this process. Its facts are the ones that a test tells."""
+    facts = MemoryFacts()
     return SharedState(
         MemoryStore(),
         MemoryLedger(),
         "budget",
-        MemoryFacts(),
-        MemoryFacts(),
+        facts,
+        facts.view(),
         MemoryCounter(),
         MemoryBuckets(),
         MemoryCallCounter(),
@@ -83,6 +84,12 @@ class MemoryFacts(FactStream):
         self._read = 0
         self.living: set[str] = set()
         """Orchestrators that count as alive."""
+
+    def view(self) -> "MemoryFacts":
+        """Return a second reader of the same facts, with a position of its own."""
+        other = MemoryFacts()
+        other._facts, other.living = self._facts, self.living
+        return other
 
     def tell(self, event: str, orchestrator: str = "o", **fields: Any) -> None:
         """Add a fact."""

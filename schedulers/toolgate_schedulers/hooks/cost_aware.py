@@ -84,6 +84,7 @@ class HookLedger:
             ledger=RedisLedger(commands, namespace, BOOK, find_epoch_file(url, namespace, BOOK)),
             book=BOOK,
             facts=facts,
+            news=facts,
         )
         self._beating: asyncio.Task[None] | None = None
 

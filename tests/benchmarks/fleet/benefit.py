@@ -27,7 +27,7 @@ from benefit_picture import draw
 from benefit_sides import DEFAULT, SIDES, side_of
 from benefit_world import AGENTS, TENANTS, Job, World
 from toolgate_bus.commands.options import console, err_console
-from toolgate_bus.commands.terminal import new_table
+from toolgate_bus.commands.table import Table
 
 SWEEP = ((1.0, 0.0), (0.8, 0.2), (0.6, 0.4), (0.4, 0.6), (0.2, 0.8), (0.0, 1.0))
 """Weights of cost and latency along the curve."""
@@ -126,7 +126,7 @@ def show(mix: str, rows: Sequence[Mapping[str, Any]], *, markdown: bool) -> None
         for row in rows:
             print(f"| {' | '.join(of(row) for of in COLUMNS.values())} |")
         return
-    table = new_table([*COLUMNS], right=[name for name in COLUMNS if name])
+    table = Table([*COLUMNS], right=[name for name in COLUMNS if name])
     table.title = mix
     for row in rows:
         table.add_row(*(of(row) for of in COLUMNS.values()))

@@ -6,8 +6,8 @@ from typing import Any
 _WIDTH, _HEIGHT, _LEFT, _TOP = 300, 250, 52, 46
 _CURVES = {"cost-aware": "#0b6e4f", "oracle": "#8a8a8a"}
 _MARKS = {
-    "without": "#b3261e", "heuristic": "#1f5fa8", "router": "#7a4fa3", "all": "#0b6e4f",
-    "cheapest": "#8a8a8a", "random": "#8a8a8a",
+    "without": "#b3261e", "heuristic": "#1f5fa8", "router": "#7a4fa3", "all": "#00a878",
+    "cheapest": "#c58a00", "random": "#555555",
 }  # fmt: skip
 _FONT = 'font-family="sans-serif" font-size="11"'
 
@@ -18,7 +18,7 @@ def draw(points: Sequence[Point], seeds: int) -> str:
     """Return the picture of all mixes in which there is something to choose."""
     mixes = [mix for mix in dict.fromkeys(point["mix"] for point in points) if _has_choice(mix, points)]
     width = _LEFT + len(mixes) * (_WIDTH + _LEFT)
-    height = _TOP + _HEIGHT + 74
+    height = _TOP + _HEIGHT + 92
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}"',
         f' height="{height}" role="img" aria-label="Money a finished job against jobs finished">',
@@ -29,7 +29,16 @@ def draw(points: Sequence[Point], seeds: int) -> str:
     for number, mix in enumerate(mixes):
         of_mix = [point for point in points if point["mix"] == mix]
         parts += _panel(mix, of_mix, _LEFT + number * (_WIDTH + _LEFT), floor)
-    words = f"Curves: weights of cost and latency from 1:0 to 0:1. Mean of {seeds} worlds with 200 agents."
+    for number, (side, colour) in enumerate((_CURVES | _MARKS).items()):
+        x, y = _LEFT + number * 105, height - 34
+        shape = f'<path d="M{x},{y - 4}h16" stroke="{colour}" stroke-width="2"/>'
+        parts.append(
+            shape
+            if side in _CURVES
+            else f'<rect x="{x + 4}" y="{y - 8}" width="8" height="8" fill="{colour}"/>'
+        )
+        parts.append(_text(x + 21, y, side, colour=colour))
+    words = f"Curves: weights of cost and latency from 1:0 to 0:1. Means over {seeds} worlds of 200 agents."
     parts.append(_text(_LEFT, height - 10, words))
     return "\n".join([*parts, "</svg>"]) + "\n"
 
@@ -66,11 +75,9 @@ def _panel(mix: str, points: Sequence[Point], left: float, floor: float) -> list
             line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
             parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
             parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places]
-            parts.append(_text(places[0][0] + 5, places[0][1] + 14, side, colour=colour))
     for side, colour in _MARKS.items():
         for x, y in (place(one) for one in points if one["side"] == side):
             parts.append(f'<rect x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8" fill="{colour}"/>')
-            parts.append(_text(x + 7, y + 4, side, colour=colour))
     return parts
 
 

@@ -22,7 +22,7 @@ from benefit_market import LLM, MIXES
 from benefit_sides import DEFAULT, REPLICAS, Own, cost_aware_config
 from benefit_world import Ask, World
 from toolgate_bus.commands.options import console
-from toolgate_bus.commands.terminal import new_table
+from toolgate_bus.commands.table import Table
 from toolgate_bus.server.embedded import Server, private_server
 from toolgate_bus.server.settings import BusSettings
 from toolgate_orchestrator import Call, Guard, Ruling
@@ -115,7 +115,7 @@ def main(given: argparse.Namespace) -> None:
         if given.json:
             print(json.dumps(row))
     if not given.json:
-        table = new_table([*COLUMNS], right=[name for name in COLUMNS if name])
+        table = Table([*COLUMNS], right=[name for name in COLUMNS if name])
         for row in rows:
             table.add_row(*(of(row) for of in COLUMNS.values()))
         console.print(table)

@@ -243,12 +243,12 @@ async def test_an_agent_that_failed_three_times_is_asked_again_when_it_is_well()
     try:
         await goes(None)
         for _ in range(3):
-            shared.news.tell("delegate:error", agent_target="senior", agent="boss")
+            shared.facts.tell("delegate:error", agent_target="senior", agent="boss")
         await goes("junior")
         now[0] = 30.0
         await goes(None)  # one tries it
         assert (await router.decide(question)).agent_target == "junior"
-        shared.news.tell("delegate:agent_completed", agent_target="senior", agent="boss")
+        shared.facts.tell("delegate:agent_completed", agent_target="senior", agent="boss")
         await goes(None)
     finally:
         await router.stop()
@@ -258,7 +258,7 @@ async def test_the_scheduler_learns_from_the_facts_that_come_while_it_runs():
     shared, now = make_shared_state(), [0.0]
     router = Router(config(STANDBY), clock=lambda: now[0])
     question = ToolSelecting(id="0" * 32, tool_name="search", available_tools=SEARCHES)
-    facts = shared.news
+    facts = shared.facts
     for _ in range(9):
         facts.tell("tool:error", tool="new_search")  # before it started
     await router.start(SimpleNamespace(shared=shared))
