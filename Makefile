@@ -11,6 +11,7 @@ DEV := $(VENV)/.installed-dev
 NEWEST := .venv-newest
 NAMES := $(sort $(notdir $(patsubst %/main.py,%,$(wildcard docs/examples/*/main.py))))
 CASES := 200000
+MINUTES := 60
 EXAMPLES := 1000
 SEEDS := 1000
 ROUNDS := 10
@@ -26,7 +27,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo example shell test test-newest test-system test-adapters test-clients test-fast lint docs check soak soak-llm soak-attacks soak-oracle soak-properties soak-ha soak-slots soak-containers soak-failovers soak-lives soak-serve simulate simulate-mutants mutants cost bench-fleet dist up down clean
+.PHONY: help demo example shell test test-newest test-system test-adapters test-clients test-fast lint docs check soak soak-memory soak-llm soak-attacks soak-oracle soak-tables soak-properties soak-ha soak-slots soak-containers soak-failovers soak-lives soak-serve simulate simulate-mutants mutants cost bench-fleet dist up down clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name line; \
@@ -60,6 +61,9 @@ test-adapters: $(DEV) ## adapters on their frameworks' newest releases; KEEP=1
 soak: $(DEV) ## storm a fleet that spends, for minutes, and audit its books
 	@$(BIN)/python -m pytest tests/soak_budgets.py -s
 
+soak-memory: $(DEV) ## memory of a fleet for MINUTES (60) at 250 decisions a second
+	@$(BIN)/python tests/soak_memory.py --minutes $(MINUTES)
+
 soak-llm: $(DEV) ## 200 agents think on 100 USD while their parts are killed
 	@$(BIN)/python -m pytest tests/soak_llm.py -s
 
@@ -68,6 +72,9 @@ soak-attacks: $(DEV) ## dress up CASES calls (200000) that policies deny
 
 soak-oracle: $(DEV) ## try CASES (200000) of rules and values
 	@$(BIN)/python tests/oracle/run.py --cases $(CASES) --jobs 2
+
+soak-tables: $(DEV) ## hold CASES (200000) answers of local tables against others
+	@$(BIN)/python tests/oracle/tables.py --cases $(CASES) --jobs 2
 
 soak-properties: $(DEV) ## property tests on EXAMPLES (1000) new examples each
 	@TOOLGATE_RANDOM=1 TOOLGATE_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q -m "pure and not system" -n auto
@@ -111,6 +118,7 @@ check: lint docs test test-newest test-system ## lint, the documents, all tests:
 
 simulate: $(DEV) ## SEEDS (1000) simulated worlds full of faults
 	@$(BIN)/python tests/simulation/simulate.py --seeds $(SEEDS) $(if $(INTO),--into $(INTO))
+	@$(BIN)/python tests/simulation/simulate.py --seeds $(SEEDS) --tables
 
 simulate-mutants: $(DEV) ## bugs planted for it, and how soon each is found
 	@$(BIN)/python tests/mutants.py simulation

@@ -135,6 +135,12 @@ def _rulings() -> Panels:
             "reqps",
         ),
         line(
+            "By its local table",
+            "Verdicts a second that gates gave by its table, without asking it; they are among all verdicts.",
+            [Query(_each("toolgate_local_verdicts_total", "action"), "{{action}}")],
+            "reqps",
+        ),
+        line(
             "Set aside",
             "Each a second: modifies that were invalid, by what was wrong; priorities that were capped.",
             [

@@ -399,6 +399,27 @@ class TestLangChain(AdapterSuite):
         hosted = create_agent(ScriptedModel(voice=None), [{"type": "web_search"}], name="lead")
         assert [one.is_own for one in check.list_tools(hosted)] == [False]
 
+    def test_a_tool_whose_every_call_is_denied_is_not_offered(self, world):
+        offered = []
+
+        class Listening(ScriptedModel):
+            def bind_tools(self, tools, **_):
+                offered.append(sorted(one.name for one in tools))
+                return self
+
+        def format_disk(disk: str) -> str:
+            """Format a disk."""
+            return disk
+
+        begin = {"messages": [("user", "go")]}
+        with world.guard() as guard:
+            tools = [tool(one) for one in (format_disk, *Toolbox().functions("search", is_async=False))]
+            model = Listening(voice=Voice(Actor("lead")))
+            agent = create_agent(model, tools, middleware=[ToolgateMiddleware(guard)])
+            agent.invoke(begin)
+            run_to_end(agent.ainvoke(begin), 60)
+        assert offered == [["search"], ["search"]]
+
     def test_a_bare_tool_node_is_gated_with_its_threads(self, world):
         with world.guard() as guard:
             gate, box = ToolgateMiddleware(guard), Toolbox()

@@ -1,6 +1,7 @@
 """pydantic-ai, held to the kit."""
 
 import asyncio
+import inspect
 import json
 import os
 import re
@@ -390,6 +391,26 @@ class TestPydanticAI(AdapterSuite):
         run_to_end(talk(), 60)
         assert ran == ["tea"]
         assert "s-operator" in seen[0]
+
+    def test_a_tool_whose_every_call_is_denied_is_not_offered(self, world):
+        offered, again = [], calls(Use("format_disk", {"disk": "a"}, "c-1"))
+        speak = _speak(Voice(Actor("lead", (again,))))
+
+        async def answer(messages, info):
+            offered.append(sorted(one.name for one in info.function_tools))
+            said = speak(messages, info)
+            return await said if inspect.isawaitable(said) else said
+
+        async def talk():
+            with world.guard() as guard:
+                gate = [ToolgateCapability(guard)]
+                agent = Agent(FunctionModel(answer), name="lead", capabilities=gate)
+                agent.tool_plain(lambda disk: disk, name="format_disk")
+                agent.tool_plain(lambda query: query, name="search")
+                return (await agent.run("Begin.")).all_messages_json().decode()
+
+        assert "format_disk is not allowed" in run_to_end(talk(), 60)
+        assert offered == [["search"], ["search"]]
 
     def test_a_check_of_the_agent_names_what_is_not_gated_and_nothing_else(self, world):
         model = FunctionModel(_speak(Voice(Actor("lead"))))

@@ -21,6 +21,7 @@ RUNS = {
     "rate": "python tests/benchmarks/rate.py",
     "fleet": "python tests/benchmarks/fleet.py",
     "thinking": "python tests/benchmarks/fleet.py --agents 1000 --think 5",
+    "thinking by table": "python tests/benchmarks/fleet.py --agents 1000 --think 5 --by-table",
     "one_process": "python tests/benchmarks/one_process.py",
     "observed": "python tests/benchmarks/observed.py",
     "reactive": "python tests/benchmarks/reactive_loop.py",
@@ -34,6 +35,16 @@ GOALS: Final = {
     (3, 64): ("rate", 0.27),
 }
 """By (schedulers, in flight), of small questions: the largest ratio of medians, the smallest of rates."""
+SMALL: Final = 448
+OWN: Final = ("local", "toolgate", "together")
+"""Sides of Toolgate in `toolgate bench`."""
+CALLS: Final = {"rules": "rules that are known", "mix": "schedulers that are asked"}
+ROWS: Final = (
+    *(("rules", count, "local") for count in (1, 3)),
+    *(("mix", count, own) for count, own in ((1, "toolgate"), (3, "toolgate"), (3, "together"))),
+)
+HOW: Final = {"local": ", rules known", "toolgate": "", "together": " in one process"}
+"""Words of a row about each side."""
 
 
 def measure(name: str) -> dict[str, Any]:
@@ -49,6 +60,10 @@ def measure(name: str) -> dict[str, Any]:
     }
 
 
+def _is_kept(name: str) -> bool:
+    return name in json.loads(FILE.read_text(encoding="utf-8"))
+
+
 def _figures(name: str) -> dict[str, Any]:
     """Return the kept output of a run."""
     found: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))[name]
@@ -58,18 +73,45 @@ def _figures(name: str) -> dict[str, Any]:
 def mix_part() -> str:
     """Return the decisions beside the floor and the peers: median and throughput as ratios."""
     run = _figures("bench")
-    _, *rows = run["said"]
-    peers = [name for name in rows[0]["sides"] if name not in ("floor", "toolgate")]
-    names = [_name(name) for name in ("floor", "toolgate", *peers)]
-    lines = _header(["schedulers · in flight · bytes", *names, "CPU of Toolgate, µs"])
-    for row in rows:
-        floor, ours = row["sides"]["floor"], row["sides"]["toolgate"]
-        load = f"{row['schedulers']} · {row['in_flight']} · {row['question_bytes']}"
-        bare = f"{floor['median_us']:.0f} µs · {floor['per_second'] / 1000:.1f} k/s"
-        others = [_ratios(row["sides"][name]) for name in peers]
-        lines.append(_line([load, bare, f"**{_ratios(ours)}**", *others, _cpu(ours)]))
-    goals = [f"- {line}" for line in goals_of(rows)]
+    rows = run["said"][1:]
+    peers = [name for name in rows[0]["sides"] if name not in ("floor", *OWN)]
+    lines: list[str] = []
+    for calls, words in CALLS.items():
+        of_kind = [row for row in rows if _calls(row) == calls]
+        if not of_kind:
+            continue
+        own = [name for name in OWN if any(name in row["sides"] for row in of_kind)]
+        names = [_name(name) for name in ("floor", *own, *peers)]
+        head = [
+            f"{words}: schedulers · in flight · bytes",
+            *names,
+            "CPU of Toolgate, µs",
+            *_left_head(of_kind),
+        ]
+        lines += [*([""] if lines else []), *_header(head)]
+        for row in of_kind:
+            sides = row["sides"]
+            load = f"{row['schedulers']} · {row['in_flight']} · {row['question_bytes']}"
+            floor = sides["floor"]
+            bare = f"{floor['median_us']:.0f} µs · {floor['per_second'] / 1000:.1f} k/s"
+            ours = [f"**{_ratios(sides[name])}**" if name in sides else "" for name in own]
+            others = [_ratios(sides[name]) for name in peers]
+            first = sides[own[0]]
+            lines.append(_line([load, bare, *ours, *others, _cpu(first), *_left(first)]))
+    goals = [f"- {line}" for line in goals_of([row for row in rows if _calls(row) == "mix"])]
     return "\n".join([*lines, "", _source(run), "", *goals])
+
+
+def _calls(row: dict[str, Any]) -> str:
+    return str(row.get("calls", "mix"))
+
+
+def _left_head(rows: Sequence[dict[str, Any]]) -> list[str]:
+    return ["bytes left"] if any(_left(side) for row in rows for side in row["sides"].values()) else []
+
+
+def _left(side: dict[str, Any]) -> list[str]:
+    return [str(side["left_bytes"])] if "left_bytes" in side else []
 
 
 def goals_of(rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -82,8 +124,11 @@ def goals_of(rows: Sequence[dict[str, Any]]) -> list[str]:
         what, limit = goal
         sign, word = ("≤", "median") if what == "median" else ("≥", "throughput")
         found = row["sides"]["toolgate"]["ratio"][what]
-        peers = {name: side["ratio"][what] for name, side in row["sides"].items() if "ratio" in side}
-        del peers["toolgate"]
+        peers = {
+            name: side["ratio"][what]
+            for name, side in row["sides"].items()
+            if "ratio" in side and name not in OWN
+        }
         ahead = [
             f"{'ahead of' if _is_better(found, ratio, what) else 'behind'} {name}"
             for name, ratio in peers.items()
@@ -101,24 +146,45 @@ def _is_better(ours: float, theirs: float, what: str) -> bool:
 
 
 def short_mix_part() -> str:
-    """Return small questions: the median at one decision in flight, the throughput at 64."""
+    """Return small questions: the median at one decision in flight, the throughput at 64.
+
+    What most decisions cost stands first.
+    """
     rows = _figures("bench")["said"][1:]
-    of = {(row["schedulers"], row["in_flight"], row["question_bytes"]): row["sides"] for row in rows}
-    lines = _header(["schedulers", *(_name(name) for name in of[1, 1, 448]), "CPU of Toolgate, µs"])
-    for count in (1, 3):
-        one, many = of[count, 1, 448], of[count, 64, 448]
-        cells = [
-            f"{one[name]['median_us']:.0f} µs · {many[name]['per_second'] / 1000:.0f} k/s"
-            if name == "floor"
-            else f"{one[name]['ratio']['median']:.1f} · {many[name]['ratio']['rate']:.2f}"
-            for name in one
-        ]
-        lines.append(_line([str(count), *cells, _cpu(many["toolgate"])]))
+    of = {
+        (_calls(row), row["schedulers"], row["in_flight"]): row["sides"]
+        for row in rows
+        if row["question_bytes"] == SMALL
+    }
+    peers = [name for name in of["mix", 1, 1] if name not in ("floor", *OWN)]
+    left = _left_head(rows)
+    lines = _header(["schedulers", "floor", "**Toolgate**", *map(_name, peers), "CPU of Toolgate, µs", *left])
+    for calls, count, own in ROWS:
+        one, many = of.get((calls, count, 1), {}), of.get((calls, count, 64), {})
+        if own not in one:
+            continue
+        ours = many[own]
+        cells = [_short(name, one, many) for name in ("floor", own, *peers)]
+        words = f"{count}{HOW[own]}"
+        lines.append(_line([words, *cells, _cpu(ours), *(_left(ours) if left else [])]))
     return "\n".join(lines)
 
 
+def _short(name: str, one: dict[str, Any], many: dict[str, Any]) -> str:
+    if name == "floor":
+        return f"{one[name]['median_us']:.0f} µs · {many[name]['per_second'] / 1000:.0f} k/s"
+    both = {"median": one[name]["ratio"]["median"], "rate": many[name]["ratio"]["rate"]}
+    return _ratios({"ratio": both})
+
+
 def _name(side: str) -> str:
-    return {"toolgate": "**Toolgate**", "nats": "NATS"}.get(side, side)
+    names = {
+        "toolgate": "**Toolgate**",
+        "local": "**by table**",
+        "together": "**one process**",
+        "nats": "NATS",
+    }
+    return names.get(side, side)
 
 
 def _cpu(side: dict[str, Any]) -> str:
@@ -131,7 +197,8 @@ def _source(run: dict[str, Any]) -> str:
 
 
 def _ratios(side: dict[str, Any]) -> str:
-    return f"{side['ratio']['median']:.1f} · {side['ratio']['rate']:.2f}"
+    median, rate = side["ratio"]["median"], side["ratio"]["rate"]
+    return f"{median:.1f} · {rate:.2f}" if median >= 1 else f"{median:.2f} · {rate:.2f}"
 
 
 def rate_part() -> str:
@@ -152,7 +219,9 @@ def fleet_part() -> str:
     """Return the figures of many agents at once."""
     head = ["agents", "calls", "decisions/s", "median", "p99", "memory an agent", "CPU a decision, ms"]
     lines = _header(head)
-    for name, thinking in (("fleet", ""), ("thinking", ", thinking 5 s")):
+    kinds = {"fleet": "", "thinking": ", thinking 5 s", "thinking by table": ", thinking 5 s, by table"}
+    kept = {name: words for name, words in kinds.items() if _is_kept(name)}
+    for name, thinking in kept.items():
         for row in _figures(name)["said"][1:]:
             cpu = " + ".join(
                 f"{row['cpu_us'][kind] / 1000:.2f}" for kind in ("agents", "schedulers", "server")
@@ -161,7 +230,7 @@ def fleet_part() -> str:
             memory = f"{row['bytes_per_agent'] / 1024:.0f} KiB"
             calls, rate = str(row["calls"]["planned"]), str(row["per_second"])
             lines.append(_line([f"{row['agents']}{thinking}", calls, rate, median, p99, memory, cpu]))
-    commands = " and ".join(f"`{_figures(name)['command']}`" for name in ("fleet", "thinking"))
+    commands = " and ".join(f"`{_figures(name)['command']}`" for name in kept)
     lines += ["", f"{commands}, {_figures('fleet')['day']}."]
     return "\n".join(lines)
 

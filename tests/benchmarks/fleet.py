@@ -2,12 +2,15 @@
 
     python tests/benchmarks/fleet.py                            10, 100 and 1,000 agents
     python tests/benchmarks/fleet.py --agents 1000 --think 5    LLMs that take their time
+    python tests/benchmarks/fleet.py --agents 1000 --think 5 --by-table
+    python tests/benchmarks/fleet.py --agents 10000 --think 60 --calls 4 --limit 3600
 
 Whole sessions of loop-events with a scripted LLM and a real tool, over several processes; three schedulers
 with replicas, all required. Every agent makes the same number of calls; the last is one that the policy
 denies. Each fifth also delegates to `senior`, whose work the router gives to `junior`, an agent with two
 calls of its own. Every call has to be ruled on by all, recorded, and answered once; otherwise the exit code
-is 1. Without --think the agents take turns at the whole machine: the rate is the highest, and the latency is
+is 1. With --by-table all schedulers are policies whose local tables answer; no work goes to `junior` then.
+Without --think the agents take turns at the whole machine: the rate is the highest, and the latency is
 mostly waiting for it.
 """
 
@@ -85,6 +88,11 @@ rules:
     action: deny
     mode: observe
 """
+NEVER = """\
+rules:
+  - {tools: "delete_*", action: deny}
+  - {tools: calculate, when: {expression: {matches: "__"}}, action: deny}
+"""
 OPTIONS = options(__doc__)
 OPTIONS.add_argument(
     "-a", "--agents", type=count, nargs="+", default=[10, 100, 1000], help="number at once, row by row"
@@ -93,6 +101,7 @@ OPTIONS.add_argument("-p", "--processes", type=count, default=4, help="processes
 OPTIONS.add_argument("-r", "--replicas", type=count, default=2, help="of each scheduler (default: 2)")
 OPTIONS.add_argument("--calls", type=count, default=8, help="tool calls of each agent (default: 8)")
 OPTIONS.add_argument("--think", type=float, default=0.0, help="seconds of the LLM for a request (default: 0)")
+OPTIONS.add_argument("--by-table", action="store_true", help="local tables answer all calls")
 OPTIONS.add_argument("--limit", type=float, default=300.0, help="longest time of a row (default: 300)")
 
 
@@ -125,10 +134,11 @@ def works_of(given: argparse.Namespace, row: str, agents: int, url: str) -> list
     ]
 
 
-def lay_out(directory: Path, replicas: int) -> list[SchedulerSpec]:
+def lay_out(directory: Path, replicas: int, *, by_table: bool) -> list[SchedulerSpec]:
     """Write the files of the schedulers and return every replica of each."""
     specs: list[SchedulerSpec] = []
-    texts = (("policy", POLICY), ("router", ROUTES), ("policy", AUDIT))
+    asked = (("policy", POLICY), ("router", ROUTES), ("policy", AUDIT))
+    texts = (("policy", POLICY), ("policy", NEVER), ("policy", NEVER)) if by_table else asked
     for name, (spec, text) in zip(SCHEDULERS, texts, strict=True):
         config = directory / f"{name}.yaml"
         config.write_text(text)
@@ -203,6 +213,7 @@ class Agents:
         self._sessions: list[Any] = []
         self._decided: dict[str, float] = {}
         self._whys: Counter[str] = Counter()
+        self._by_table = 0
         self._calls: Counter[str] = Counter()
         self._results: Counter[str] = Counter()
 
@@ -223,6 +234,7 @@ class Agents:
         return {
             "decided": self._decided,
             "whys": self._whys,
+            "by_table": self._by_table,
             "calls": self._calls.total(),
             "answered": sum(1 for id_, times in self._calls.items() if self._results[id_] == times == 1),
             "alike_s": [s for (number, _), s in zip(numbered, taken, strict=True) if not delegates(number)],
@@ -267,6 +279,7 @@ class Agents:
     def _on_decision(self, decision: Decision) -> None:
         self._decided[decision.id] = decision.seconds
         self._whys[decision.why] += 1
+        self._by_table += all(one.revision.endswith(" local") for one in decision.verdicts)
 
 
 async def work() -> None:
@@ -343,6 +356,7 @@ async def measure(works: Sequence[Work], shared: dict[str, list[int]], record: F
         "processes": len(works),
         "calls": {**calls, "lost": max(calls["planned"] - min(calls.values()), 0), "unheard": unheard},
         "outcomes": dict(whys),
+        "by_table": round(sum(one["by_table"] for one in told) / max(1, len(decided)), 3),
         "ok": len(set(calls.values())) == 1 and not unheard,
         "wall_s": round(wall, 3),
         "per_second": round(len(decided) / wall),
@@ -420,7 +434,9 @@ async def run(server: Server, given: argparse.Namespace, report: Report) -> list
     commands = RedisCommands(server.url, "bench-fleet", connections=1)
     rows = []
     try:
-        async with scheduler_processes(lay_out(server.directory, given.replicas), bus) as running:
+        async with scheduler_processes(
+            lay_out(server.directory, given.replicas, by_table=given.by_table), bus
+        ) as running:
             shared = {"schedulers": [one.pid for one in running], "server": [server.pid]}
             for number, agents in enumerate(given.agents):
                 report.tell(f"{agents} agents …")
@@ -452,6 +468,7 @@ LINES: Columns = {
     "calls of LLMs": lambda row: row["calls"]["planned"],
     "  ruled on": lambda row: row["calls"]["decided"],
     "  in the record": lambda row: row["calls"]["recorded"],
+    "  by table": lambda row: f"{row['by_table']:.0%}",
     "  answered once": lambda row: row["calls"]["answered"],
     "decisions per second": lambda row: row["per_second"],
     "latency, median": lambda row: f"{row['median_ms']:.1f} ms",

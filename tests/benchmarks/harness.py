@@ -29,7 +29,7 @@ from toolgate_orchestrator.commands.bench.measure import (
     Sample,
     WrongVerdictError,
     cpu_by_kind,
-    find_load,
+    describe_machine,
     subtract,
 )
 from toolgate_orchestrator.commands.bench.processes import read_line, start_processes
@@ -118,12 +118,7 @@ class Report:
 
     def show_machine(self, **more: Any) -> None:
         """Print what it runs on; call it before anything is measured."""
-        machine = {
-            "python": sys.version.split()[0],
-            "cpus": os.cpu_count(),
-            "load_before": find_load(),
-            **more,
-        }
+        machine = {**describe_machine(), **more}
         if self.as_json:
             print_json(machine)
         else:

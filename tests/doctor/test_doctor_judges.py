@@ -37,6 +37,7 @@ from toolgate_bus.protocol.revision import Revision
 from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.client.readonly import ReadOnlyCommands
 from toolgate_bus.transport.redis.roster.roster import RosterView
+from toolgate_bus.transport.retention import KEEP_BYTES, FactUsage
 
 pytestmark = pytest.mark.pure
 
@@ -389,6 +390,10 @@ def test_facts_that_are_not_trimmed_or_fill_the_server_are_told():
     assert (
         level(facts_findings([FactStreamState("o", True, 60.0, 2**20)], 2**20), "facts-memory") == "warning"
     )
+    for part, found in ((0.79, "ok"), (0.81, "warning")):
+        usage = FactUsage(written={1: int(part * KEEP_BYTES)})
+        name = "facts-bytes" if found == "warning" else "facts"
+        assert level(facts_findings([FactStreamState("o", True, 60.0)], 0, usage), name) == found
 
 
 # ---------------------------------------------------------------- the frame

@@ -166,7 +166,7 @@ async def test_a_call_is_denied_in_words_where_replicas_are_missing_or_the_serve
         config(
             default={"cost": 1},
             budgets=[{"name": "all", "limit": 100}],
-            durability={"replicas": 2, "timeout_ms": 100},
+            durability={"replicas": 2, "timeout_ms": 120},
         )
     )
     scheduler.use(shared)
@@ -182,7 +182,7 @@ async def test_a_call_is_denied_in_words_where_replicas_are_missing_or_the_serve
     denied = await scheduler.decide(call().model_copy(update={"id": "2" * 32}))
     assert isinstance(denied, Deny)
     assert denied.rule_name == "durability"
-    assert "0 of 2 replicas had it within 100 ms" in (denied.reason or "")
+    assert "0 of 2 replicas had it within 120 ms" in (denied.reason or "")
     assert await open_decisions(world) == {"0" * 32}
     await shared.aclose()
 

@@ -140,7 +140,10 @@ def _at(names: Sequence[str], value: Any) -> Iterator[Any]:
             key = ".".join(names[:end])
             if key in inner:
                 yield from _at(names[end:], inner[key])
-    elif isinstance(value, list | tuple) and names[0].isdecimal():
+        return
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):  # a tool may go by its names as well
+        yield from _at(names, value._asdict())
+    if isinstance(value, list | tuple) and names[0].isdecimal():
         yield from _at(names[1:], value[int(names[0])]) if int(names[0]) < len(value) else ()
     elif isinstance(value, Collection) and not isinstance(value, str | bytes):
         for one in value:

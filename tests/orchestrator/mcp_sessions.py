@@ -50,12 +50,12 @@ class Ruler:
 
 
 @contextlib.asynccontextmanager
-async def ruling(server_url, namespace, name="ruler"):
+async def ruling(server_url, namespace, name="ruler", local_table=b""):
     """A scheduler at work on a real server."""
     ruler = Ruler()
     bus = RedisSchedulerBus(server_url, namespace)
     shared = connect_shared_state(server_url, bus.commands, namespace)
-    worker = Worker(Scheduler(name=name, decide=ruler.decide), bus, shared=shared)
+    worker = Worker(Scheduler(name=name, decide=ruler.decide, local_table=local_table), bus, shared=shared)
     await worker.start()
     try:
         yield ruler

@@ -4,7 +4,33 @@ from mutation import ORCHESTRATOR, Mutant
 
 _GATE, _TESTS = f"{ORCHESTRATOR}/decision", "../orchestrator/decision"
 
+_OVERLOAD = f"{ORCHESTRATOR}/decision/round/overload.py"
+_OVERLOADED = "../orchestrator/decision/test_overload.py"
 MUTANTS = (
+    Mutant(
+        "overload",
+        "an overloaded scheduler is asked all the same",
+        _OVERLOAD,
+        "if limit is not None and len(limit.in_flight) >= limit.size:",
+        "if limit is None and name in self.limits:",
+        f"{_OVERLOADED}::test_a_required_scheduler_that_is_overloaded_denies_at_once_what_it_cannot_answer",
+    ),
+    Mutant(
+        "overload",
+        "late answers shrink nothing",
+        _OVERLOAD,
+        "            self.size = max(float(MIN_IN_FLIGHT), self.size * SHRINKS_TO)\n",
+        "            pass\n",
+        f"{_OVERLOADED}::test_of_many_times_the_load_as_much_is_answered_as_can_be_and_in_time",
+    ),
+    Mutant(
+        "overload",
+        "one silence is an overload",
+        _OVERLOAD,
+        "        if count + 1 < MIN_SILENCES or",
+        "        if",
+        f"{_OVERLOADED}::test_a_few_silences_are_no_overload_and_it_ends_once_nothing_is_above_the_bound",
+    ),
     Mutant(
         "unruled",
         "calls that nobody rules on run without a word",

@@ -3,6 +3,8 @@
 from mutation import BUS, ORCHESTRATOR, SCHEDULERS, Mutant
 
 _TESTS = "../simulation/test_simulation.py::test_nothing_breaks_in_many_worlds"
+_TABLE_TESTS = "../simulation/test_simulation.py::test_no_call_runs_against_rules_in_force_in_many_worlds"
+_TABLES = f"{ORCHESTRATOR}/decision/link/local_tables.py"
 _ROUND, _MERGE = f"{BUS}/ruling/round.py", f"{BUS}/ruling/merge.py"
 _GATE = f"{ORCHESTRATOR}/decision/gate.py"
 _PENDING, _RULES = f"{ORCHESTRATOR}/decision/round/open_round.py", f"{BUS}/ledger/money/rules.py"
@@ -16,6 +18,12 @@ _CHANGES = (
         _MERGE,
         "    if denies:\n",
         "    if denies and ranked[0] is denies[0]:\n",
+    ),
+    (
+        "of two modifies of one priority the last name wins",
+        _MERGE,
+        "return (-heard.priority, heard.scheduler,",
+        "return (-heard.priority, *(-ord(one) for one in heard.scheduler[:1]),",
     ),
     ("the lowest priority wins", _MERGE, "return (-heard.priority,", "return (heard.priority,"),
     (
@@ -174,4 +182,40 @@ _CHANGES = (
     ),
 )
 
-MUTANTS = tuple(Mutant("simulation", name, file, old, new, _TESTS) for name, file, old, new in _CHANGES)
+_OF_TABLES = (
+    (
+        "a table allows for ever",
+        _TABLES,
+        "return lease.now() - self._bus.seen_at <= lease.LEASE_S",
+        "return True",
+    ),
+    ("one of different tables allows", _TABLES, "        if self.digest:\n", "        if True:\n"),
+    (
+        "of different tables no denial stands",
+        _TABLES,
+        "            if 0 < len(digests) <= MAX_DIFFERENT:\n",
+        "            if len(found) == 1 and digests:\n",
+    ),
+    (
+        "an old table stays until the new one is read",
+        _TABLES,
+        "            self._announced = told\n            self._apply()\n",
+        "            self._announced = told\n",
+    ),
+    (
+        "what a table denies runs while the bus is away",
+        _GATE,
+        "            audience = audience.only(self._dispatcher.find_denying(call, audience))\n",
+        "            audience = Recipients.NOBODY\n",
+    ),
+    (
+        "rules are in force although a gate has older ones",
+        f"{SCHEDULERS}/commands/policy_status.py",
+        "        old = tuple(sorted(seen.keys() - current))\n",
+        "        old: tuple[str, ...] = ()\n",
+    ),
+)
+MUTANTS = (
+    *(Mutant("simulation", name, file, old, new, _TESTS) for name, file, old, new in _CHANGES),
+    *(Mutant("simulation", name, file, old, new, _TABLE_TESTS) for name, file, old, new in _OF_TABLES),
+)

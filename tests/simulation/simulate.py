@@ -2,6 +2,7 @@
 
     python tests/simulation/simulate.py --seeds 1000      worlds 0 to 999, on all cores
     python tests/simulation/simulate.py --seed 42         one world, with its whole trace
+    python tests/simulation/simulate.py --tables          worlds in which the rules of a policy change
     python tests/simulation/simulate.py --seconds 1800    as many worlds as there is time for
     python tests/simulation/simulate.py --seconds 1800 --into sum.json    the next ones, added to those
 
@@ -24,7 +25,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from simulation_plan import make_plan
+from simulation_plan import Plan, make_plan, make_table_plan
 from simulation_shrink import shrink
 from simulation_sum import WorldSum, read_sum, write_sum
 from simulation_watch import keys_file
@@ -46,11 +47,16 @@ def prepare() -> None:
     gc.disable()
 
 
-def run_part(first: int, count: int) -> WorldSum:
+def plan_of(seed: int, *, tables: bool) -> Plan:
+    """The world of a seed, of the kind that was asked for."""
+    return make_table_plan(seed) if tables else make_plan(seed)
+
+
+def run_part(first: int, count: int, tables: bool) -> WorldSum:
     """Run some worlds."""
     told = WorldSum()
     for seed in range(first, first + count):
-        told.take(simulate(make_plan(seed)))
+        told.take(simulate(plan_of(seed, tables=tables)))
         gc.collect()
     return told
 
@@ -73,10 +79,11 @@ def main(words: list[str]) -> int:
         metavar="FILE",
         help="add what was run to this file, and begin after its last seed",
     )
+    parser.add_argument("--tables", action="store_true", help="worlds with local tables that change")
     parser.add_argument("--json", action="store_true", help="write one JSON object")
     options = parser.parse_args(words)
     if options.seed is not None:
-        return run_one(options.seed, as_json=options.json)
+        return run_one(plan_of(options.seed, tables=options.tables), as_json=options.json)
     try:
         before = read_sum(options.into) if options.into is not None else WorldSum()
     except (ValueError, KeyError, TypeError, OSError) as error:
@@ -86,9 +93,9 @@ def main(words: list[str]) -> int:
     return run_many(options, before)
 
 
-def run_one(seed: int, *, as_json: bool) -> int:
+def run_one(plan: Plan, *, as_json: bool) -> int:
     """One world, told in full."""
-    found = simulate(make_plan(seed), readable=True)
+    seed, found = plan.seed, simulate(plan, readable=True)
     if as_json:
         print(
             json.dumps(
@@ -123,7 +130,7 @@ def run_many(options: argparse.Namespace, before: WorldSum) -> int:
             while True:
                 late = options.seconds is not None and time.monotonic() - began >= options.seconds
                 while not late and len(running) < 2 * options.jobs and (part := next(parts, None)):
-                    running.add(pool.submit(run_part, *part))
+                    running.add(pool.submit(run_part, *part, options.tables))
                 if not running:
                     break
                 done, running = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
@@ -168,14 +175,15 @@ def describe(told: WorldSum, before: WorldSum, options: argparse.Namespace) -> N
     for seed, what in told.broken:
         print(f"  seed {seed}: {what}")
     for seed, _ in told.broken[:SHOWN]:
-        show(seed)
+        show(plan_of(seed, tables=options.tables))
 
 
-def show(seed: int) -> None:
+def show(plan: Plan) -> None:
     """What breaks in a world, in the smallest world in which it does."""
-    small = shrink(simulate(make_plan(seed)))
+    small = shrink(simulate(plan))
     again = simulate(small.plan, readable=True)
-    print(f"\nThe smallest world found for seed {seed} (the whole one: python {sys.argv[0]} --seed {seed}):")
+    whole = f"--seed {plan.seed}{' --tables' if plan.has_tables else ''}"
+    print(f"\nThe smallest world found for seed {plan.seed} (the whole one: python {sys.argv[0]} {whole}):")
     print("\n".join([*again.plan.describe(), *again.lines[-LAST_LINES:]]))
 
 

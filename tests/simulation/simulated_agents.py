@@ -1,15 +1,20 @@
 """An agent's process in a simulated world, and its bus: the product's `Publisher` on a simulated link."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from simulated_processes import KEYS, Process
 from simulated_server import VANISH_S, SimulatedLink, SimulatedServer, Wire
+from toolgate_bus.errors import TransportError
+from toolgate_bus.transport import lease
 from toolgate_bus.transport.attendance import Attendance
 from toolgate_bus.transport.memory import MemoryStore
 from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.asking.publisher import Publisher
+from toolgate_bus.transport.redis.asking.read_set import ReadSet
+from toolgate_bus.transport.redis.roster.roster import BEAT_SECONDS
 from virtual_time import VirtualLoop
 
 
@@ -31,7 +36,11 @@ class SimulatedOrchestratorBus:
         self._streams: dict[str, Wire] = {}
         self.ask, self.fact, self.hurry_facts = self._ask, self.outbox.fact, self.outbox.hurry_facts
         self.problem = ""
-        self.store = MemoryStore()  # nobody puts a question off in these worlds
+        self.store: Any = MemoryStore()  # nobody puts a question off in these worlds
+        self.on_seen: Callable[[Sequence[Member], float], None] = lambda _members, _at: None
+        self._read_set = ReadSet()
+        self._tables: Mapping[str, str] = {}
+        self._beating: asyncio.Task[None] | None = None
         self.on_ask: Callable[..., None] = lambda *_: None
         self.on_refused: Callable[[str, Sequence[bytes]], None] = lambda *_: None
 
@@ -52,9 +61,15 @@ class SimulatedOrchestratorBus:
     async def start(self) -> None:
         self.process.connect()
         await asyncio.sleep(0)
+        if self.process.server.beats is not None:
+            self._poll, self.seen_at = asyncio.Event(), float("-inf")
+            self._beating = asyncio.get_running_loop().create_task(self._keep_beating())
 
     async def aclose(self) -> None:
         await self.outbox.drain()
+        if self._beating is not None:
+            self._beating.cancel()
+            self.process.server.gates.pop(self.orchestrator, None)
         self.process.server.agents.pop(self.orchestrator, None)
         self.process.server.alive.pop(self.orchestrator, None)
 
@@ -68,7 +83,9 @@ class SimulatedOrchestratorBus:
     seen_at = float("inf")
 
     def report_tables(self, tables: Mapping[str, str]) -> None:
-        """Do nothing, because no scheduler has a table here."""
+        self._tables = tables
+        if self._beating is not None:
+            self._poll.set()
 
     def tell_agents(self) -> None:
         """Nobody looks."""
@@ -90,7 +107,9 @@ class SimulatedOrchestratorBus:
 
     def look(self) -> None:
         """Read the roster."""
-        if self.process.link is None:
+        if self._beating is not None:
+            self._poll.set()
+        if self.process.link is None or self.process.server.beats is not None:
             return
         server, now = self.process.server, self.process.loop.now
         found: dict[str, Member | None] = dict.fromkeys(sorted(self.attendance.names))
@@ -99,6 +118,31 @@ class SimulatedOrchestratorBus:
         for member in alive:
             self.seen[member.name] = None
         self.listener.on_roster_change((*alive, *gone))
+
+    async def _keep_beating(self) -> None:
+        """Read the roster, and say what was seen there, every half second and when it is told to."""
+        while True:
+            self._poll.clear()
+            if self.process.link is not None:
+                with contextlib.suppress(TransportError):
+                    await self._beat()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(BEAT_SECONDS):
+                    await self._poll.wait()
+
+    async def _beat(self) -> None:
+        server, calls, tables = self.process.server, self.process.calls, self._tables
+        began = lease.now()
+        await calls.run(lambda: server.beat_gate(self.orchestrator, tables))
+        found: dict[str, Member | None] = dict.fromkeys(sorted(self.attendance.names))
+        found |= await calls.run(server.list_living)
+        self.seen_at, now = began, self.process.loop.now
+        alive, gone = self.attendance.take(found, now)
+        for member in alive:
+            self.seen[member.name] = None
+        self.on_seen(alive, began)
+        if self._read_set.adopt((*alive, *gone), now):
+            self.listener.on_roster_change((*alive, *gone))
 
     def pump(self, scheduler: str) -> None:
         """Read one verdict stream as far as it goes."""

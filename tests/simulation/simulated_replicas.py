@@ -4,6 +4,7 @@ Its facts are read by the product's reader, which knows what it has read by numb
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,12 +12,13 @@ from typing import Any
 
 from simulated_processes import KEYS, Process
 from simulated_server import CLAIM_S, VANISH_S, InboxEntry, Remote, SimulatedLink, SimulatedServer
-from toolgate_bus.errors import BusDown
+from toolgate_bus.errors import BusDown, TransportError
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol import packing
 from toolgate_bus.transport.ports import Delivery, Member
 from toolgate_bus.transport.redis.answering.answer_buffer import AnswerBuffer
 from toolgate_bus.transport.redis.answering.consumer_group import RENEW_SECONDS
+from toolgate_bus.transport.redis.roster.roster import BEAT_SECONDS
 from virtual_time import VirtualLoop
 
 
@@ -51,14 +53,37 @@ class SimulatedSchedulerBus:
 
     def _join(self, member: Member) -> Member:
         server = self.process.server
-        server.starts += 1
-        joined = replace(member, started=server.starts, signed=self._signed)
-        server.members[f"{self.name}/{member.replica}"] = joined
+        joined = self._start_anew(member)
+        if server.beats is not None:
+            self.process.loop.call_later(BEAT_SECONDS, self._beat)
         server.replicas.setdefault(self.name, []).append(self)
         server.tell_roster()
         return joined
 
+    def _start_anew(self, member: Member) -> Member:
+        server, name = self.process.server, f"{self.name}/{member.replica}"
+        server.starts += 1
+        joined = replace(member, started=server.starts, signed=self._signed)
+        server.members[name] = joined
+        server.beat(name, joined)
+        return joined
+
+    def _beat(self) -> None:
+        """Write a heartbeat, and do so again; one that is cut off writes none."""
+        if self.process.dead or self.process.leaves:
+            return
+        if self.process.link is not None:
+            name = f"{self.name}/{self.member.replica}"
+            self.process.up.send(self.process.server.beat, name, self.member)
+        self.process.loop.call_later(BEAT_SECONDS, self._beat)
+
     async def announce(self, member: Member) -> Member:
+        if self.process.server.beats is None:
+            return self.member
+        self.member = replace(self.member, table=member.table, revision=member.revision)
+        with contextlib.suppress(TransportError):
+            self.member = await self.process.calls.run(lambda: self._start_anew(self.member))
+            await self.process.calls.run(self.process.server.tell_roster)
         return self.member
 
     async def wait_until_noticed(self, timeout_s: float) -> bool:
@@ -66,6 +91,7 @@ class SimulatedSchedulerBus:
         return True
 
     async def leave(self) -> None:
+        self.process.leaves = True
         if self.started:
             name = f"{self.name}/{self.member.replica}"
             if name in self.process.server.members:
@@ -172,6 +198,7 @@ class ReplicaProcess(Process):
         self, loop: VirtualLoop, server: SimulatedServer, scheduler: str, replica: str, seed: int
     ) -> None:
         super().__init__(loop, server, f"{scheduler}/{replica}", seed)
+        self.leaves = False
         self.scheduler, self.replica = scheduler, replica
 
     def on_connect(self) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import pickle
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -21,6 +21,8 @@ from toolgate_bus.transport.memory import MemoryStore
 from toolgate_bus.transport.ports import Member
 from virtual_time import VirtualLoop
 
+EXPIRY_S = 1.5
+"""After this a heartbeat is no longer there."""
 CLAIM_S = 1.5
 """After this a peer takes over what a dead replica had."""
 VANISH_S = 2.0
@@ -194,6 +196,11 @@ class SimulatedServer:
         self.agents: dict[str, Any] = {}
         self.alive: dict[str, None] = {}
         """Orchestrators on the roster."""
+        self.beats: dict[str, float] | None = None
+        """When each replica's heartbeat was last written; None in worlds in which none runs out."""
+        self.gates: dict[str, tuple[Mapping[str, str], float]] = {}
+        """The tables that each orchestrator has seen, and when it said so."""
+        self.on_listed: Callable[[Mapping[str, Member]], None] = lambda _found: None
         self.forged: set[tuple[str, bytes]] = set()
         """Frames that a stranger wrote, by the scheduler in whose name."""
         self.lost_facts: dict[str, list[bytes]] = {}
@@ -285,6 +292,30 @@ class SimulatedServer:
                 at -= 1
             found += [(orchestrator, *one) for one in frames[at : at + 500]]
         return sorted(found, key=lambda one: _order(one[1]))
+
+    def beat(self, name: str, member: Member) -> None:
+        """A replica's heartbeat comes in."""
+        known = self.members.get(name)
+        if self.beats is not None and not (known is not None and known.left):
+            self.members[name], self.beats[name] = member, self._loop.now
+
+    def beat_gate(self, orchestrator: str, tables: Mapping[str, str]) -> None:
+        """An orchestrator's heartbeat comes in."""
+        self.gates[orchestrator] = (tables, self._loop.now)
+
+    def list_living(self) -> dict[str, Member]:
+        """The replicas whose heartbeats are there; and those that said that they leave."""
+        beats, since = self.beats, self._loop.now - EXPIRY_S
+        if beats is None:
+            return dict(self.members)
+        found = {name: one for name, one in self.members.items() if one.left or beats.get(name, 0.0) >= since}
+        self.on_listed(found)
+        return found
+
+    def list_gates(self) -> dict[str, Mapping[str, str] | None]:
+        """The tables that each living orchestrator has seen."""
+        since = self._loop.now - EXPIRY_S
+        return {name: tables for name, (tables, at) in self.gates.items() if at >= since}
 
     def tell_roster(self) -> None:
         """The roster changed: every agent looks."""

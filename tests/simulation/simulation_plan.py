@@ -19,6 +19,12 @@ KINDS = (
     *("restart server", "fail over", "fail over and forget", "trim", "repeat verdict", "repeat question"),
     *("forge", "step clock", "stand still", "empty the ledger", "forget and kill who remembers"),
 )
+TABLE_KINDS = (
+    *("cut agent", "cut replica", "slow replica", "slow agent", "kill replica", "kill agent"),
+    *("restart server", "repeat question", "step clock", "stand still"),
+)
+"""Faults of worlds with tables: nothing is forgotten there but what a process knew."""
+TABLE_THINK = 0.4
 FORGETS = frozenset(("fail over and forget", "empty the ledger", "forget and kill who remembers"))
 """Faults after which the ledger may not know what it knew."""
 
@@ -67,6 +73,12 @@ class Plan:
     limit: int
     cap: int | None
     """The highest priority of `router`, if it is capped."""
+    changes: tuple[float, ...] = ()
+    """Times at which the rules of `policy` change."""
+    has_tables: bool = False
+    """Whether heartbeats run out, and `policy` has local tables."""
+    think: float = 0.05
+    """Seconds between two calls of an agent, at most."""
 
     def without_faults(self, kept: tuple[Fault, ...]) -> "Plan":
         """The same with these faults only."""
@@ -84,6 +96,7 @@ class Plan:
             told.append(
                 f"  {one.name} ({one.kind}, priority {one.priority}, {one.replicas} replicas) {flags}"
             )
+        told += [f"{at:9.3f} s  the rules change" for at in self.changes]
         return [*told, *(f"  {fault}" for fault in self.faults)]
 
 
@@ -139,6 +152,50 @@ def make_plan(seed: int, calls: int = 80) -> Plan:
         denies_without_bus=chance.random() < 0.5,
         limit=chance.choice((2_000, 6_000, 10**9)),
         cap=chance.choice((None, None, 3)),
+    )
+
+
+def make_table_plan(seed: int, calls: int = 60) -> Plan:
+    """The world of a seed in which `policy` has local tables that change."""
+    chance = random.Random(f"{seed}:tables")
+    schedulers = [SchedulerPlan("policy", "policy", 0, chance.randint(1, 3), required=chance.random() < 0.6)]
+    for name, kind, share in (("rules", "rules", 0.4), ("router", "router", 0.4)):
+        if chance.random() < share:
+            required = chance.random() < 0.3
+            schedulers.append(SchedulerPlan(name, kind, chance.choice((0, 5)), 1, required=required))
+    lasting = calls * TABLE_THINK / 2
+    changes = sorted(round(0.3 + chance.random() * lasting, 3) for _ in range(chance.randint(1, 6)))
+    kinds = (*TABLE_KINDS, *("slow agent",) * 5, *("cut agent", "kill replica", "cut replica") * 2)
+    near = lambda at: max(0.1, at + 0.15 * chance.random() - 0.1)  # noqa: E731 - as a change begins
+    faults = sorted(
+        (
+            Fault(
+                chance.choice(kinds),
+                round(
+                    near(chance.choice(changes)) if chance.random() < 0.5 else lasting * chance.random(), 3
+                ),
+                round(chance.choice((0.1, 0.4, 1.0, 3.0)) * (0.5 + chance.random()), 3),
+                chance.randrange(8),
+            )
+            for _ in range(chance.choice((0, 2, 4, 8)))
+        ),
+        key=lambda fault: fault.at,
+    )
+    return Plan(
+        seed,
+        chance.randint(1, 3),
+        calls,
+        chance.choice((1, 1, 3)),
+        tuple(schedulers),
+        tuple(faults),
+        signed=chance.random() < 0.3,
+        verify=chance.random() < 0.8,
+        denies_without_bus=chance.random() < 0.3,
+        limit=10**9,
+        cap=None,
+        changes=tuple(changes),
+        has_tables=True,
+        think=TABLE_THINK,
     )
 
 

@@ -51,6 +51,8 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
         if one.replicas > 1:
             fewer = replace(one, replicas=1)
             yield replace(plan, schedulers=(*plan.schedulers[:at], fewer, *plan.schedulers[at + 1 :]))
+    if plan.changes:
+        yield replace(plan, changes=plan.changes[:-1])
     if plan.signed:
         yield replace(plan, signed=False)
 

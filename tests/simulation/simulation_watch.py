@@ -16,7 +16,7 @@ from toolgate_bus.telemetry.loggers import FieldLogger
 
 Blame = Callable[[str], None]
 KEY = b"k" * 32
-NAMES = ("cost-aware", "rules", "router", "keeper", "desk", "watcher")
+NAMES = ("cost-aware", "rules", "router", "keeper", "desk", "watcher", "policy")
 
 
 @contextmanager

@@ -16,10 +16,12 @@ from simulated_ledger import LedgerArchive, SimulatedLedger, SimulatedLedgerClie
 from simulated_replicas import ReplicaProcess, SimulatedFacts, SimulatedSchedulerBus
 from simulated_schedulers import answer_hold, make_scheduler
 from simulated_server import Remote, SimulatedServer
+from simulated_tables import POLICY, RulesOnDisk, StatusWatch, is_policy, with_rules
 from simulation_end import check_end, forgotten_decisions
 from simulation_journal import BrokenInvariant, Journal
 from simulation_plan import FORGETS, MAX_HOLD, PATIENCE, PERSON_S, TOOLS, Plan, SchedulerPlan, draw, tool_of
 from simulation_watch import KEY, keys_file, watch_gate, without_logs
+from table_journal import TableJournal
 from toolgate_bus.ledger.money.epoch import LedgerLoss
 from toolgate_bus.protocol.events import Decision
 from toolgate_bus.protocol.signing import Keyring
@@ -28,7 +30,7 @@ from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.decision.config import parse
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.link.client import GateClient
-from toolgate_schedulers import Worker
+from toolgate_schedulers import Scheduler, Worker
 from virtual_time import StuckWorld, VirtualLoop, rule_time
 
 LIMIT_S = 600.0
@@ -52,7 +54,7 @@ class WorldResult:
 def simulate(plan: Plan, *, readable: bool = False) -> WorldResult:
     """Run a world; what is broken is in the result."""
     loop = VirtualLoop(LIMIT_S)
-    journal = Journal(plan, loop.time)
+    journal = TableJournal(plan, loop.time) if plan.has_tables else Journal(plan, loop.time)
     broken: str | None = None
     try:
         with rule_time(loop, plan.seed), ExitStack() as stack:
@@ -116,6 +118,9 @@ class World:
         self._left: dict[str, list[int]] = {}
         self._down = 0
         self._keys = keys_file() if plan.signed else None
+        self.rules = RulesOnDisk(plan, loop, journal.note)
+        if plan.has_tables:
+            self.server.beats = {}
 
     def on_error(self, _loop: Any, context: dict[str, Any]) -> None:
         """A callback raised: a broken invariant in it ends the world, anything else is a defect."""
@@ -125,6 +130,12 @@ class World:
     def blame(self, what: str) -> None:
         """Something is broken; the first counts."""
         self.error = self.error or what
+
+    @property
+    def _without_bus(self) -> str | None:
+        if self.plan.denies_without_bus:
+            return "deny"
+        return "continue" if self.plan.has_tables else None
 
     def describe_open(self) -> str:
         """What has not come to its end."""
@@ -141,6 +152,7 @@ class World:
             self.loop.call_at(1000.0 + fault.at, self.faults.strike, fault)
         if any(fault.kind in FORGETS for fault in self.plan.faults):
             self.loop.call_later(PERSON_S, self._look_at_ledger, None)
+        self._begin_changes()
         for at in range(self.plan.agents):
             name = f"agent{at}"
             self._left[name] = list(range(self.plan.calls))
@@ -148,6 +160,7 @@ class World:
         while self._runs:
             await asyncio.wait(list(self._runs))
             self._raise()
+        self.rules.on_change = lambda: None
         last = max([1000.0 + fault.at + 2 * fault.seconds for fault in self.plan.faults], default=0.0)
         await asyncio.sleep(max(1.0, last + 3 - self.loop.now))
         await self._settle(forgotten_decisions(self.server))
@@ -156,6 +169,16 @@ class World:
         await self._leave()
         self._raise()
         await check_end(self.plan, self.server, self.journal)
+
+    def _begin_changes(self) -> None:
+        """Change the rules when the plan says so, with somebody who watches whether they are in force."""
+        journal = self.journal
+        if isinstance(journal, TableJournal):
+            self.rules.on_change = journal.changes
+            for at in self.plan.changes:
+                self.loop.call_at(1000.0 + at, self.rules.change)
+            StatusWatch(self.server, self.loop, journal.version_of, journal.forces_all).look()
+            self.server.on_listed = journal.announces
 
     def _look_at_ledger(self, seen: LedgerLoss | None) -> None:
         """A person looks now and then, and decides about a ledger that was lost when they looked last."""
@@ -225,7 +248,8 @@ class World:
             ledger=SimulatedLedgerClient(Remote(lambda: self.server.ledger, process.calls), self.archive),
             facts=SimulatedFacts(remote),
         )
-        process.made = make_scheduler(self.plan, one, self._person, self.journal.says)  # type: ignore[attr-defined]
+        process.version = self.rules.version  # type: ignore[attr-defined]
+        process.made = self._make(one, self.rules.version)  # type: ignore[attr-defined]
         process.plan = one  # type: ignore[attr-defined]
         keyring = Keyring({one.name: KEY}, "default") if self.plan.signed else None
         worker = Worker(
@@ -243,6 +267,15 @@ class World:
         process.tasks.append(task)
         self.loop.owner = before
         await asyncio.wait([task])
+        if is_policy(one):
+            making = self.rules.keep(process, lambda version: self._make(one, version), lambda: shared)
+            following = self.loop.create_task(making)
+            following.owner = process  # type: ignore[attr-defined]
+            process.tasks.append(following)
+
+    def _make(self, one: SchedulerPlan, version: int) -> Scheduler:
+        made = make_scheduler(self.plan, one, self._person, self.journal.says)
+        return with_rules(self.plan, made, version, self.journal.says) if is_policy(one) else made
 
     def _restart_replica(self, one: SchedulerPlan) -> None:
         before, self.loop.owner = self.loop.owner, None
@@ -295,6 +328,8 @@ class World:
             journal.asks(process.name, alive, names, id_, item, event)
 
         bus.on_ask = asks
+        if isinstance(journal, TableJournal):
+            self._watch_tables(process, client, journal)
         process.client = client  # type: ignore[attr-defined]
         await client.start()
         gate = Gate(
@@ -304,7 +339,7 @@ class World:
                     "max_hold_s": MAX_HOLD,
                     "required": [one.name for one in plan.schedulers if one.required],
                     "verify": plan.verify,
-                    "on_bus_down": "deny" if plan.denies_without_bus else None,
+                    "on_bus_down": self._without_bus,
                     "schedulers": {"router": {"max_priority": plan.cap}} if plan.cap is not None else {},
                     **({"keys": self._keys} if self._keys is not None else {}),
                 }
@@ -319,9 +354,29 @@ class World:
             del left[: plan.together]
             await asyncio.gather(*(self._call(process, gate, name, number) for number in numbers))
 
+    def _watch_tables(self, process: AgentProcess, client: GateClient, journal: TableJournal) -> None:
+        """Write down what an agent learns of the rules, and how its tables answer."""
+        bus, name = process.bus, process.name
+        bus.on_seen = lambda members, at: journal.sees(name, members, at)
+        bus.store = Remote(lambda: self.server.store, process.calls)
+        fetch, answer = bus.store.get, client.tables.answer
+
+        async def get(key: str) -> Any:
+            raw = await fetch(key)
+            if raw is not None:
+                journal.reads(name, key)
+            return raw
+
+        def answers(schedulers: Any, question: Any) -> Any:
+            found = answer(schedulers, question)
+            journal.answers(name, question, found.get(POLICY))
+            return found
+
+        bus.store.get, client.tables.answer = get, answers  # type: ignore[method-assign]
+
     async def _call(self, process: AgentProcess, gate: Gate, name: str, number: int) -> None:
         journal, plan = self.journal, self.plan
-        await asyncio.sleep(draw(plan.seed, name, number, "think") * 0.05)
+        await asyncio.sleep(draw(plan.seed, name, number, "think") * plan.think)
         tool, began = tool_of(plan, name, number), self.loop.now
         known = f"{name}:{number}"
         async with asyncio.timeout(journal.bound()) as bound:

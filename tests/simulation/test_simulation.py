@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from simulation_plan import make_plan
+from simulation_plan import make_plan, make_table_plan
 from simulation_shrink import shrink
 from simulation_watch import remove_keys
 from simulation_world import simulate
@@ -22,8 +22,8 @@ from virtual_time import StuckWorld, VirtualLoop
 pytestmark = pytest.mark.pure
 
 SIMULATE = Path(__file__).parent / "simulate.py"
-FEW, MORE, MANY = 6, 24, 150
-"""Worlds."""
+FEW, MORE, MANY, TABLES = 6, 24, 150, 60
+"""Worlds; of the last kind those in which local tables change."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -32,15 +32,15 @@ def _no_keys_are_left():
     remove_keys()
 
 
-def first_broken(seeds):
+def first_broken(seeds, make=make_plan):
     """The first of these worlds in which something breaks; None where all hold."""
-    return next((found for found in map(simulate, map(make_plan, seeds)) if found.broken is not None), None)
+    return next((found for found in map(simulate, map(make, seeds)) if found.broken is not None), None)
 
 
 def told(found):
     """What broke, and how to see it again."""
-    seed = found.plan.seed
-    return f"seed {seed}: {found.broken} (python tests/simulation/simulate.py --seed {seed})"
+    seed, kind = found.plan.seed, " --tables" if found.plan.has_tables else ""
+    return f"seed {seed}: {found.broken} (python tests/simulation/simulate.py --seed {seed}{kind})"
 
 
 def test_nothing_breaks_in_a_few_worlds():
@@ -53,6 +53,26 @@ def test_nothing_breaks_in_a_few_worlds():
 def test_nothing_breaks_in_many_worlds():
     found = first_broken(range(MANY))
     assert found is None, told(found)
+
+
+def test_no_call_runs_against_rules_in_force_in_a_few_worlds():
+    found = first_broken(range(FEW), make_table_plan)
+    assert found is None, told(found)
+
+
+@pytest.mark.system
+@pytest.mark.timeout(600)
+def test_no_call_runs_against_rules_in_force_in_many_worlds():
+    found = first_broken(range(TABLES), make_table_plan)
+    assert found is None, told(found)
+
+
+def test_tables_answer_and_rules_come_into_force_in_these_worlds():
+    found = simulate(make_table_plan(0), readable=True)
+    told = "\n".join(found.lines)
+    assert "answers deny" in told
+    assert "answers continue" in told
+    assert "in force everywhere: v1" in told
 
 
 def test_the_same_seed_gives_the_same_trace_in_another_process_too():

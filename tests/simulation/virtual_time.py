@@ -21,6 +21,7 @@ from unittest.mock import patch
 
 from toolgate_bus.facts import reader
 from toolgate_bus.ledger.money.settlement import SettlementWorker
+from toolgate_bus.transport import lease
 from toolgate_orchestrator.decision.question import question
 
 EPOCH = 1_700_000_000.0
@@ -195,6 +196,8 @@ def rule_time(loop: VirtualLoop, seed: int) -> Iterator[None]:
 
         use(time, "monotonic", loop.time)
         use(time, "time", lambda: loop.wall + loop.now)
+        use(lease, "now", loop.time)
+        use(asyncio, "to_thread", _run_here)
         use(os, "urandom", chance.randbytes)
         use(secrets, "token_bytes", lambda count=32: chance.randbytes(count))
         use(secrets, "token_hex", lambda count=32: chance.randbytes(count).hex())
@@ -207,6 +210,12 @@ def rule_time(loop: VirtualLoop, seed: int) -> Iterator[None]:
         finally:
             question._empty()
             random.setstate(state)
+
+
+async def _run_here(act: Callable[..., Any], *args: Any) -> Any:
+    """As in a thread: others go on meanwhile."""
+    await asyncio.sleep(0)
+    return act(*args)
 
 
 def _read_once(read: Callable[[Sequence[bytes]], list[Any]]) -> Callable[..., list[Any]]:

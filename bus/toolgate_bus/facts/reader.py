@@ -15,13 +15,12 @@ import socket
 import time
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence, Set
-from functools import partial
 from typing import Any, Final
 
 import anyio
 
 from toolgate_bus.errors import CodecError, ConfigError, ToolgateError, TransportError
-from toolgate_bus.facts.entries import Fact, read_entry, read_page
+from toolgate_bus.facts.entries import EntryFrames, Fact, read_entry, read_page
 from toolgate_bus.facts.sequence import SeenNumbers
 from toolgate_bus.facts.spread_reads import Groups, SpreadReads
 from toolgate_bus.protocol.keys import Keys, shard_of
@@ -40,7 +39,9 @@ from toolgate_bus.transport.redis.storage.reads import (
     read_types,
 )
 
-PAGE: Final = 500
+PAGE: Final = 100
+"""Number of entries of a writer that are read at a time. Each holds up to 64 facts, and a reader that is
+behind has them all in memory: of 500 entries that was 60 MB."""
 BUFFERED: Final = 2000
 """Maximum number of entries that `read_stored` has in memory; each holds up to 64 facts."""
 SWEEP_S: Final = 60.0
@@ -85,6 +86,7 @@ class FactsReader(FactStream):
         if role in _PATIENT:
             self._block_ms, self._look_s = LONG_BLOCK_MS, LONG_LOOK_S
         self._last: dict[str, bytes] = {}
+        self._frames = EntryFrames()
         self._seen: defaultdict[str, SeenNumbers] = defaultdict(SeenNumbers)
         self._drained: set[str] = set()
         """Writers that are gone and whose streams were read to the end."""
@@ -97,7 +99,9 @@ class FactsReader(FactStream):
         self.is_whole = True
         self._spread: SpreadReads | None = None
         self._me = f"r:{socket.gethostname()[:32]}-{os.getpid()}-{secrets.token_hex(3)}"
-        self._heartbeat = encode_role(role)
+        self._role = role
+        self._read_ms = 0
+        """Server time up to which all facts were read; 0 if that is unknown."""
 
     async def read_all(self) -> list[Fact]:
         """Return every fact that is still kept, oldest first."""
@@ -126,6 +130,7 @@ class FactsReader(FactStream):
         while ask or heads:
             own = ((self._keys.facts(name), starts[name]) for name in ask)
             pages = [read_page(page) for page in await read_first(self._commands, own, each)]
+            await self._look_up(self._commands, ask, pages)
             for name, page in zip(ask, pages, strict=True):
                 waiting[name] = deque(
                     fact for entry, fields in page for fact in self._fresh(name, entry, fields)
@@ -156,10 +161,11 @@ class FactsReader(FactStream):
         writers = await self.writers()
         each = max(MIN_PAGE, entries // max(1, len(writers)))
         pages = await read_last(self._commands, map(self._keys.facts, writers), each)
+        pages = [read_page(page) for page in pages]
+        await self._look_up(self._commands, writers, pages)
         now, since = await self.now_ms(), 0
         found: list[tuple[tuple[int, int], Fact]] = []
         for name, page in zip(writers, pages, strict=True):
-            page = read_page(page)
             if len(page) == each:
                 since = max(since, entry_order(page[-1][0].decode())[0])
             found += [
@@ -220,6 +226,7 @@ class FactsReader(FactStream):
             if now - since >= FORGET_S:
                 for of_writer in (self._last, self._seen):
                     of_writer.pop(name, None)
+                self._frames.forget(self._keys.facts(name))
                 self._drained.discard(name)
         return await self._next(alive, self._block_ms if wait_ms is None else wait_ms)
 
@@ -228,6 +235,7 @@ class FactsReader(FactStream):
         names = orchestrators or sorted(self._last.keys() - self._drained - self._barred)
         read, reply, is_whole = await self._read(names, 0, self._beside) if names else ((), (), True)
         by_key = {self._keys.facts(name).encode(): name for name in read}
+        await self._frames.look_up(self._beside, {key.decode(): page for key, page in reply})
         self.is_whole = is_whole  # set last: other reads may run meanwhile
         return self._sort(fact for key, entries in reply for fact in self._take(by_key[key], entries))
 
@@ -252,6 +260,7 @@ class FactsReader(FactStream):
 
         With `numbers`, facts that a writer wrote again are skipped as if they had been read here.
         """
+        self._read_ms = 0
         self._seen.clear()
         self._seen.update({name: SeenNumbers(number) for name, number in (numbers or {}).items()})
         self._drained.clear()
@@ -278,7 +287,7 @@ class FactsReader(FactStream):
 
     async def join(self) -> None:
         """Enter the roster as a reader of facts."""
-        await self._roster.write(self._me, self._heartbeat)
+        await self._roster.write(self._me, self._heartbeat())
         await self._roster.wake_orchestrators()
 
     async def leave(self) -> None:
@@ -286,12 +295,22 @@ class FactsReader(FactStream):
         with contextlib.suppress(TransportError):
             await self._roster.leave(self._me)
 
+    def _heartbeat(self) -> bytes:
+        return encode_role(self._role, self._read_ms)
+
+    async def _write_beat(self) -> None:
+        await self._roster.write(self._me, self._heartbeat())
+
+    def stand_by(self) -> None:
+        """Read nothing until further notice: facts need not be kept for this reader."""
+        self._read_ms = 0
+
     async def _beat(self) -> None:
         beat: Callable[[], Awaitable[None]] = self.join
         while True:
             with contextlib.suppress(ToolgateError):  # reads report what is wrong
                 await beat()
-                beat = partial(self._roster.write, self._me, self._heartbeat)
+                beat = self._write_beat
             await anyio.sleep(BEAT_SECONDS)
 
     async def writers(self) -> list[str]:
@@ -308,7 +327,9 @@ class FactsReader(FactStream):
             await anyio.sleep(block_ms / 1000)
             self.is_whole = True
             return []
+        began_ms = self._roster.seconds * 1000
         read, reply, is_whole = await self._read(names, block_ms, self._commands)
+        await self._frames.look_up(self._commands, {key.decode(): page for key, page in reply})
         self.is_whole = is_whole
         by_key = {self._keys.facts(name).encode(): name for name in read}
         found: list[Fact] = []
@@ -317,6 +338,9 @@ class FactsReader(FactStream):
             name = by_key[key]
             told.add(name)
             found += self._take(name, entries)
+        full = [entry_order(entries[-1][0].decode())[0] for _, entries in reply if len(entries) >= PAGE]
+        if is_whole:
+            self._read_ms = min((began_ms, *full))
         now = time.monotonic()
         self._missed = {name: self._missed.get(name, now) for name in self._last if name not in alive}
         self._drained.update(
@@ -378,6 +402,10 @@ class FactsReader(FactStream):
         self._barred |= barred
         return bool(barred)
 
+    async def _look_up(self, commands: Commands, names: Sequence[str], pages: Sequence[Any]) -> None:
+        """Read what the entries of these writers' pages build on."""
+        await self._frames.look_up(commands, dict(zip(map(self._keys.facts, names), pages, strict=True)))
+
     def _take(self, orchestrator: str, entries: Sequence[Any]) -> list[Fact]:
         """Return the facts of these entries that were not read before, and move the position behind them."""
         last, end = self._last.get(orchestrator, FIRST_ID), entries[-1][0]
@@ -388,7 +416,12 @@ class FactsReader(FactStream):
     def _fresh(self, orchestrator: str, entry: bytes, fields: Sequence[bytes]) -> list[Fact]:
         """Return the facts of one entry that were not read before."""
         fresh, seen = [], self._seen[orchestrator]
-        for fact in read_entry(fields, seen.has_all):
+        try:
+            frame = self._frames.open(self._keys.facts(orchestrator), entry, fields)
+        except CodecError as error:
+            metrics.count(metrics.BAD_MESSAGES, "orchestrator", error.reason)
+            return []
+        for fact in read_entry(frame, seen.has_all):
             number = fact.get("seq")
             try:
                 if number is not None and not seen.take(number):

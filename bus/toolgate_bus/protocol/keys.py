@@ -107,6 +107,16 @@ class Keys:
         """Key of a sorted set of orchestrators whose facts are kept, by server time of the last beat."""
         return f"{self._ns}:roster-facts"
 
+    @property
+    def facts_kept(self) -> str:
+        """Key of how long facts are kept, and how many bytes, as operators set it."""
+        return f"{self._ns}:facts-keep"
+
+    @property
+    def facts_bytes(self) -> str:
+        """Key of a hash: for each minute of the server's clock, the bytes of facts written in it."""
+        return f"{self._ns}:facts-bytes"
+
     def hold(self, scheduler: str, decision: bytes, phase: int) -> str:
         """Return the key of the state of a call that a scheduler holds; phase 0 is select, 1 is verify."""
         return self.store_key(f"{hold_prefix(scheduler)}{decision.hex()}:{phase}")

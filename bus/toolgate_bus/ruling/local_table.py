@@ -6,13 +6,15 @@
 
 A scheduler writes its table and announces the digest of it. A gate answers for the scheduler wherever the
 table is certain, and asks about the rest. The first rule that fits counts, as in a policy. A rule whose
-conditions cannot be checked, and a rule that answers `ask`, have the scheduler asked.
+conditions cannot be checked, and a rule that answers `ask`, have the scheduler asked. So a scheduler says
+which calls concern it by rules that answer `ask`, with `continue` as the default (`list_concerns`).
 
 A table cannot allow more than its scheduler: it comes from the scheduler, and whatever is unknown is asked.
 """
 
 import hashlib
 import json
+from collections.abc import Iterable
 from functools import cached_property
 from itertools import islice
 from typing import Annotated, Any, Final, Literal, NamedTuple
@@ -35,6 +37,7 @@ MAX_RULES: Final = 10_000
 MAX_NAMES: Final = 4096
 """Maximum number of tool names whose rules are cached."""
 DEFAULT_RULE: Final = "default"
+_CONDITIONS: Final[set[str]] = {"when", "agents", "labels", "sessions", "agent_targets"}
 Answer = Literal["continue", "deny", "ask"]
 Text = Annotated[str, Field(max_length=MAX_REASON)]
 
@@ -120,6 +123,24 @@ class LocalTable(StrictModel):
                 return LocalAnswer(above.verdict.model_copy(update={"reason": words}), False)
         return found
 
+    @cached_property
+    def denies(self) -> bool:
+        """True if some call is denied by this table, without its scheduler hearing of it."""
+        return "deny" in (self.default, *(rule.answer for rule in self.rules))
+
+    def denies_all(self, question: AnyQuestion) -> bool:
+        """Return whether every call of this tool by this agent is denied, whatever its arguments."""
+        return any(self._denies_all(one) for one in as_each_agent(question))
+
+    def _denies_all(self, question: AnyQuestion) -> bool:
+        for rule, *_ in self._rules_for(question.tool_name):
+            truth = rule.covers(rule.tools, question)
+            if truth is not False and rule.answer != "deny":
+                return False  # some calls may run
+            if truth:
+                return True
+        return self.default == "deny"
+
     def _answer_one(self, question: AnyQuestion) -> LocalAnswer | None:
         tool, arguments = question.tool_name, question.tool_input
         for rule, named, alone, elements in self._rules_for(tool):
@@ -154,11 +175,28 @@ class LocalTable(StrictModel):
 
 
 def encode_table(rules: list[dict[str, Any]], default: Answer) -> bytes:
-    """Return the bytes of a table; empty if it would be too large, or if it has nothing to say."""
+    """Return the bytes of a table; empty if it is too large, says nothing, or has values that JSON lacks."""
     if default == "ask" and all(rule["answer"] == "ask" for rule in rules):
         return b""
-    raw = json.dumps({"rules": rules, "default": default}, separators=(",", ":")).encode()
+    try:
+        raw = json.dumps({"rules": rules, "default": default}, separators=(",", ":")).encode()
+    except (TypeError, ValueError):
+        return b""
     return raw if len(raw) <= MAX_TABLE else b""
+
+
+def describe_conditions(matcher: CallMatcher) -> dict[str, Any]:
+    """Return the conditions of a rule, except its tools, as a table's rule has them."""
+    # As Python's values: as JSON's, pydantic would write a large whole number as its neighbour.
+    told = matcher.model_dump(by_alias=True, exclude_unset=True, include=_CONDITIONS)
+    if matcher.schema_ is not None:
+        told["schema"] = json.loads(str(matcher.schema_))
+    return told
+
+
+def list_concerns(matchers: Iterable[tuple[Globs, CallMatcher]]) -> list[dict[str, Any]]:
+    """Return rules that have a scheduler asked about calls of these tools, under these conditions."""
+    return [{"tools": tools, **describe_conditions(one), "answer": "ask"} for tools, one in matchers]
 
 
 def digest_of(raw: bytes) -> str:

@@ -93,6 +93,9 @@ class ConfigStore:
 
     async def read(self) -> ConfigsRead:
         """Return record and progress. Raises ConfigError for a broken or unsigned record; TransportError."""
+        (raw,) = await read_values(self._commands, self._key("record"))
+        if raw is None:  # mostly; every replica asks each second
+            return ConfigsRead(NO_RECORD, None)
         record, progress, _, _ = await self._read()
         return ConfigsRead(settle(record, progress), progress)
 

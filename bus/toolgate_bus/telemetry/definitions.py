@@ -68,6 +68,12 @@ ASKED: Final = _counter(
 VERDICTS: Final = _counter(
     "verdicts", "Verdicts received in time, and all of shadows.", "scheduler", "action", "tool", "agent"
 )
+LOCAL_VERDICTS: Final = _counter(
+    "local_verdicts",
+    "Verdicts that gates gave by a scheduler's local table, without asking it; `toolgate_verdicts_total` "
+    "counts them, too.",
+    *("scheduler", "action"),
+)
 RULE_VERDICTS: Final = _counter(
     "rule_verdicts",
     "Verdicts that name the scheduler's rule behind them: deny, modify, ask_user.",
@@ -75,7 +81,8 @@ RULE_VERDICTS: Final = _counter(
 )
 VERDICT_SECONDS: Final = _seconds(
     "verdict",
-    "Seconds from the question to one scheduler's verdict, without holds and admissions; with exemplars.",
+    "Seconds from the question to one scheduler's verdict, without holds, admissions and local verdicts; "
+    "with exemplars.",
     "scheduler",
 )
 ADMISSION_SECONDS: Final = _seconds(
@@ -96,7 +103,8 @@ SILENT: Final = _counter(
 FAILED_OPEN: Final = _counter(
     "failed_open",
     "Decisions made without an optional scheduler, by reason: silent, failed, gone, passed_over, bus_down, "
-    "refused, incompatible (no common version of the wire), phase (it does not rule on replacements).",
+    "refused, overloaded, incompatible (no common version of the wire), phase (it does not rule on "
+    "replacements).",
     *("scheduler", "reason"),
 )
 PASSED_OVER: Final = _counter(
@@ -147,7 +155,7 @@ PAUSED_SECONDS: Final = _seconds(
 
 FLEET: Final = (
     *(DECISIONS, DECISION_SECONDS, ASKED, VERDICTS, RULE_VERDICTS, VERDICT_SECONDS, DECIDED),
-    ADMISSION_SECONDS,
+    *(ADMISSION_SECONDS, LOCAL_VERDICTS),
     *(SILENT, FAILED_OPEN, PASSED_OVER, LATE, INVALID_MODIFIES, OVERRULED, PRIORITY_CAPPED),
     SHADOW_DISAGREEMENTS,
     *(TURNS, TURN_SECONDS, PROVIDER_REQUESTS, PROVIDER_SECONDS, TOKENS, COST, TOOL_CALLS, TOOL_SECONDS),
@@ -159,7 +167,13 @@ FLEET: Final = (
 REPEATED: Final = _counter(
     "repeated_verdicts", "Verdicts of schedulers that had answered already.", "scheduler"
 )
+SHED: Final = _counter(
+    "shed_questions", "Questions that were not put to a scheduler, as it is overloaded.", "scheduler"
+)
 FACTS_DROPPED: Final = _counter("facts_dropped", "Facts that could not be written.")
+FACTS_CUT: Final = _counter(
+    "facts_cut", "Entries of facts that were dropped before their time, as facts took too many bytes."
+)
 REFUSED_WRITES: Final = _counter(
     "refused_writes",
     "Writes that the server refused, and that are kept and tried again: facts, verdicts.",
@@ -256,7 +270,9 @@ SERVE_REQUESTS: Final = _counter(
 PROCESS: Final = (
     *(
         REPEATED,
+        SHED,
         FACTS_DROPPED,
+        FACTS_CUT,
         REFUSED_WRITES,
         SKIPPED_PATTERNS,
         WORKER_ANSWERS,
@@ -292,6 +308,10 @@ REVISIONS: Final = _gauge(
 )
 ORCHESTRATORS: Final = _gauge("orchestrators", "Living orchestrators.")
 READERS: Final = _gauge("facts_readers", "Living readers of facts.", "role")
+FACTS_BYTES: Final = _gauge("facts_bytes", "Bytes of the facts that the server keeps, as agents count them.")
+FACTS_BYTES_LIMIT: Final = _gauge(
+    "facts_bytes_limit", "Bytes from which the oldest facts are dropped before their time."
+)
 BACKLOG: Final = _gauge("inbox_backlog", "Entries of an inbox that no replica has read yet.", "scheduler")
 PENDING: Final = _gauge("inbox_pending", "Entries that a replica has read and not yet answered.", "scheduler")
 INBOX_LAG: Final = _gauge(
@@ -383,7 +403,8 @@ BY_MODEL: Final = (MODEL_TOKENS, MODEL_COST)
 
 EXPORTER: Final = (
     *BY_MODEL,
-    *(SAVED, REPLICAS, REVISIONS, ORCHESTRATORS, READERS, BACKLOG, PENDING, INBOX_LAG),
+    *(SAVED, REPLICAS, REVISIONS, ORCHESTRATORS, READERS, FACTS_BYTES, FACTS_BYTES_LIMIT),
+    *(BACKLOG, PENDING, INBOX_LAG),
     *(BUDGET_LIMIT, BUDGET_RESERVED, BUDGET_SPENT, BUDGET_USED, BUDGET_ENDS, LEDGER_LOST, CONFIG_CHANGED),
     *(PAUSES, OLDEST_PAUSE),
     *(SLOTS_WAITING, SLOTS_IN_USE, SLOTS_LIMIT, SLOTS_OLDEST, SLOTS_WAIT, SLOTS_HELD),

@@ -15,6 +15,8 @@ from toolgate_bus.telemetry.definitions import OTHER, Metric
 
 Fact = Mapping[str, Any]
 
+LOCAL: Final = " local"
+"""End of the revision of a verdict that a gate gave by the scheduler's local table."""
 MAX_LABEL: Final = 128
 MAX_SECONDS: Final = 1e7
 MAX_COUNT: Final = 1e15
@@ -58,6 +60,11 @@ def decides(why: str) -> bool:
     return why in ("denied", "modified")
 
 
+def is_local(revision: Any) -> bool:
+    """Return whether a verdict with this revision came from a local table."""
+    return isinstance(revision, str) and revision.endswith(LOCAL)
+
+
 def trace_id(trace: Any) -> str | None:
     """Return the trace id in a `traceparent`, given alone or among the other fields of a trace context."""
     parent = trace.get("traceparent") if isinstance(trace, Mapping) else trace
@@ -84,7 +91,7 @@ def _decision(fact: Fact) -> Iterator[MetricUpdate]:
         if not isinstance(verdict, Mapping):
             continue
         yield from _verdict(verdict, tool, agent)
-        if verdict.get("action") != "hold":
+        if verdict.get("action") != "hold" and not is_local(verdict.get("revision")):
             admits = verdict.get("phase") == "admit"
             took = definitions.ADMISSION_SECONDS if admits else definitions.VERDICT_SECONDS
             yield from _duration(took, verdict, (_word(verdict.get("scheduler")),), trace)
@@ -116,6 +123,8 @@ def _verdict(verdict: Fact, tool: str, agent: str) -> Iterator[MetricUpdate]:
     name = _word(verdict.get("scheduler"))
     action = _one_of(verdict.get("action"), ACTIONS)
     yield (definitions.VERDICTS, (name, action, tool, agent), 1, None)
+    if is_local(verdict.get("revision")):
+        yield (definitions.LOCAL_VERDICTS, (name, action), 1, None)
     if isinstance(rule := verdict.get("rule_name"), str):
         yield (definitions.RULE_VERDICTS, (name, _word(rule), action), 1, None)
     yield from _remarks(name, verdict)

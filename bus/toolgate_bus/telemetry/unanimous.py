@@ -13,6 +13,7 @@ from threading import Lock
 from typing import Any, Final
 
 from toolgate_bus.telemetry.definitions import DECISION_SECONDS, MAX_SERIES, OTHER, VERDICT_SECONDS
+from toolgate_bus.telemetry.fact_metrics import is_local
 
 Labels = tuple[str, ...]
 Group = tuple[tuple[str, int], ...]
@@ -98,6 +99,8 @@ class UnanimousDecisions:
         self._verdicts: defaultdict[str, _HistogramRow] = defaultdict(
             lambda: _HistogramRow(VERDICT_SECONDS.buckets)
         )
+        self._local: Counter[str] = Counter()
+        """Number of verdicts that local tables gave, by scheduler."""
 
     def batch(self, seq: int, group: Group, first: tuple[Any, ...]) -> Batch:
         """Return a batch that begins with this decision. What is added to it is counted by and by."""
@@ -126,6 +129,12 @@ class UnanimousDecisions:
         """Return the number of verdicts, by scheduler, action, tool and agent."""
         return [((labels[0], "continue", *labels[1:]), number) for labels, number in self.questions()]
 
+    def local_verdicts(self) -> list[tuple[Labels, float]]:
+        """Return the number of verdicts that local tables gave, by scheduler and action."""
+        self._read()
+        with self._lock:
+            return [((name, "continue"), number) for name, number in self._local.items()]
+
     def decision_seconds(self) -> dict[Labels, Row]:
         """Return the one row of the decisions' histogram; none before there was any."""
         if not self._read():
@@ -151,8 +160,14 @@ class UnanimousDecisions:
         for kept, new in zip(self._on[batch.group], (tools, agents), strict=True):
             kept += new
         self._seconds.times += seconds
-        for (name, _), times in zip(batch.group, took[: len(batch.group)], strict=True):
-            self._verdicts[name].times += times
+        many = len(batch.group)
+        for (name, _), times, revisions in zip(batch.group, took[:many], took[many:], strict=True):
+            asked = times
+            if local := {one for one in set(revisions) if is_local(one)}:
+                asked = [took for took, one in zip(times, revisions, strict=True) if one not in local]
+                self._local[name] += len(times) - len(asked)
+            if asked:
+                self._verdicts[name].times += asked
 
     def _settle(self) -> None:
         for group, every in self._on.items():

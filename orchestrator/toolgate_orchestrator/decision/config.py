@@ -98,6 +98,8 @@ class ToolgateConfig(StrictModel):
     on_gone: Literal["continue", "deny"] = "continue"
     """What happens to calls for 60 s after an optional scheduler vanished without leaving: `continue`
     (counted, reason `gone`) or `deny`."""
+    offer_denied: bool = False
+    """Whether the LLM is also offered a tool if a scheduler's local table denies every call of it."""
     keys: Path | None = None
     """YAML file with a hexadecimal key for each scheduler name. With it, verdicts and what schedulers
     announce must be signed. Default: `TOOLGATE_KEYS`."""

@@ -17,7 +17,7 @@ The core, the bus and the clock meet in this module.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import pairwise
@@ -59,6 +59,7 @@ from toolgate_orchestrator.decision.round.dispatcher import Dispatcher
 from toolgate_orchestrator.decision.round.local_scheduler import LocalScheduler
 from toolgate_orchestrator.decision.round.one_question import one_question
 from toolgate_orchestrator.decision.ruling import (
+    AGREED,
     CHANGED,
     GATE_FAILED,
     UNASKED,
@@ -67,6 +68,7 @@ from toolgate_orchestrator.decision.ruling import (
     final_call,
     objection,
 )
+from toolgate_orchestrator.decision.tool_offer import ToolOffer
 from toolgate_orchestrator.decision.vacancy import Vacancy, tell_failing
 
 __all__ = ["IN_PROCESS", "Answer", "Ask", "Gate", "LocalScheduler"]
@@ -113,6 +115,7 @@ class Gate:
         )
         self.vacancy = Vacancy(config, client)
         """Knows which schedulers are there to rule, and logs when there are none."""
+        self._offer = ToolOffer(client) if client and not config.offer_denied else None
         self._shown: Tools = ()
         self._shown_count = 0
         self._patience = config.patience_ms / 1000
@@ -251,6 +254,22 @@ class Gate:
         self._shown, self._shown_count = tools, len(tools)
         if self._client is not None:
             self._client.catalog.note(tools)
+
+    async def find_denied(self, tools: Iterable[str], at: Caller | None = None) -> frozenset[str]:
+        """Return those of these tools of which a local table denies every call by this caller.
+
+        Whoever asks an LLM does not offer them to it. None with `offer_denied`.
+        """
+        client = self._client
+        if self._offer is None or client is None:
+            return frozenset()
+        await client.tables.settle(self._patience)
+        if not client.tables.in_force:
+            return frozenset()
+        at = self.complete(at or NOBODY)
+        root = at.root or self.find_root(at.session, at.parent)
+        asking = make_question(Call("", at=at), self.config, self._ttl_ms, root)
+        return self._offer.find_denied(tools, asking, self._audience)
 
     def find_root(self, session: str, parent: str | None, root_session: str = "") -> str:
         """Return the session at the root of the tree, for a caller that may have named only its parent."""
@@ -494,6 +513,8 @@ class Gate:
             ruling = await self._verify(call, ruling, local)
         if ruling.outcome != "deny" and ruling.asks:
             ruling = objection(call) or await self._ask_person(call, ruling, ask)
+        if ruling is AGREED and not audience.admitters and client is not None and not client.pauses.standing:
+            return ruling  # as nearly always
         if ruling.outcome != "deny" and ruling.outcome != "ask":
             ruling = await self._admit(call, ruling, audience)
         return ruling

@@ -38,6 +38,7 @@ def inherit_config(parent: ToolgateConfig, own: ToolgateConfig) -> ToolgateConfi
             "verify": parent.verify or ("verify" in said and own.verify),
             "on_bus_down": _on_bus_down(parent, own),
             "on_gone": "deny" if "deny" in (parent.on_gone, own.on_gone) else "continue",
+            "offer_denied": own.offer_denied if "offer_denied" in said else parent.offer_denied,
             "redact": _redact(parent.redact, own.redact),
         }
     )

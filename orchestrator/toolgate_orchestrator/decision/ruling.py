@@ -211,6 +211,8 @@ def denial(call: DecisionState, closed: RoundResult, config: ToolgateConfig) -> 
 
 def final_call(call: DecisionState, closed: RoundResult, config: ToolgateConfig) -> RulingResult:
     """Return the result of the select round: a denial, a replacement, or the LLM's own choice."""
+    if closed.agreed:
+        return AGREED
     denied = denial(call, closed, config)
     if denied is not None:
         return denied

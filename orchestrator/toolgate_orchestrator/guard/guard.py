@@ -16,7 +16,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
@@ -85,6 +85,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 FAULT: Final = "the gate failed and could not rule on it"
 PATIENT_S: Final = 5.0
 """Seconds that `close` waits for reports to be written, and again for the guard's thread."""
+OFFER_S: Final = 2.0
+"""Seconds that a list of tools waits for the gate and its tables; then all tools are offered."""
 ITS_OWN_LOOP: Final = "this guard rules in this event loop: use await guard.aclose()"
 
 
@@ -169,6 +171,41 @@ class Guard(LlmRequests):
         if not request or tool_place() is not None:
             request = user_request()
         return AgentTurn(at or self._places.here(), self._now().reports, stop, request)
+
+    # ------------------------------------------------------------------ the offer of tools
+
+    async def find_denied(self, tools: Iterable[str], at: Caller | None = None) -> frozenset[str]:
+        """Return those of these tools of which a scheduler's local table denies every call.
+
+        Leave them out of the tools that you offer to an LLM. `at` is the caller; default: as for `turn`. Ask
+        before each request, as rules may change. None with `offer_denied`, and none if the gate cannot be
+        opened: each call is ruled on all the same.
+        """
+        at, names = at or self._places.here(), tuple(tools)
+        try:
+            home = self._now().reports.home
+            if home.is_here:
+                return await _find_denied(home, names, at)
+            return await exchange(home, lambda _: _find_denied(home, names, at), None, _drop, ())
+        except Exception as error:  # noqa: BLE001 - the first call says what is wrong
+            return self._offer_all(error)
+
+    def find_denied_sync(self, tools: Iterable[str], at: Caller | None = None) -> frozenset[str]:
+        """Find as `find_denied` does, for code that is not async."""
+        at, names = at or self._places.here(), tuple(tools)
+        try:
+            home = self._now().reports.home
+            return frozenset(home.wait(lambda: _find_denied(home, names, at)))
+        except Exception as error:  # noqa: BLE001 - as above
+            return self._offer_all(error)
+
+    @staticmethod
+    def _offer_all(error: Exception) -> frozenset[str]:
+        from toolgate_orchestrator.decision.faults import note_fault  # late: rarely needed
+
+        if not isinstance(error, ToolgateError | TimeoutError):
+            note_fault("table", error)
+        return frozenset()
 
     # ------------------------------------------------------------------ rulings
 
@@ -411,6 +448,11 @@ async def _finish(value: Any) -> Any:
 
 async def _wait(value: Awaitable[Any]) -> Any:
     return await value
+
+
+async def _find_denied(home: GateThread, tools: tuple[str, ...], at: Caller) -> frozenset[str]:
+    async with asyncio.timeout(OFFER_S):
+        return await (await home.open()).find_denied(tools, at)
 
 
 async def _flush(home: GateThread, timeout_s: float) -> bool:

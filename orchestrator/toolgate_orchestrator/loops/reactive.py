@@ -183,7 +183,8 @@ class LoopReactive(LoopBase[ReactiveConfig]):
 
     async def _run(self, turn: Turn, tick: Tick, progress: _Progress, *, last: bool = False) -> Reply:
         goal, tool = progress.goal, progress.tool
-        specs = [*(each.spec for each in tick.offered.values()), *([goal.spec] if goal else [])]
+        offered = await turn.offer([each.spec for each in tick.offered.values()])
+        specs = [*offered, *([goal.spec] if goal else [])]
         said = notes(bool(tick.offered), tool, progress.data, nothing_given=progress.empty > 0)
         # With thinking, calls may not be forced: servers refuse that.
         forced = goal and (last or progress.empty) and not self.settings.extended_thinking

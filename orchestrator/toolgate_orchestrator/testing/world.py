@@ -44,6 +44,7 @@ SCHEDULERS: Final[dict[str, dict[str, Any]]] = {
                 "reason": NOT_INSIDE,
             },
             {"tools": "send", "when": {"to": "boss*"}, "action": "ask", "prompt": QUESTION},
+            {"tools": "format_disk", "action": "deny"},
         ]
     },
     "router": {

@@ -222,7 +222,7 @@ class Turn:
 
     async def request(self, run_calls: "RunCalls") -> str | None:
         """Make one request and run its calls in the usual way: store the response, then run its calls."""
-        reply = await self.llm.ask(tool_specs(self.tools.tools))
+        reply = await self.llm.ask(await self.offer(tool_specs(self.tools.tools)))
         if reply.stopped:
             await self._store_partial(text_of(reply.response))
             return None
@@ -235,6 +235,17 @@ class Turn:
         async with self.collect_results(calls, message) as results:
             await run_calls(self, calls, results)
         return None
+
+    async def offer(self, specs: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
+        """Return these tools without those of which a local table denies every call.
+
+        If it denies every tool, all are offered: some servers insist on tools if the conversation has calls.
+        """
+        gate = self._facts.gate
+        if gate is None:
+            return specs
+        denied = await gate.find_denied((one.name for one in specs), self._facts.place)
+        return [one for one in specs if one.name not in denied] or specs
 
     @asynccontextmanager
     async def collect_results(
@@ -266,7 +277,7 @@ class Turn:
         if the conversation has calls, and the prompt cache begins with them.
         """
         self.injections.remind(LIMIT_REMINDER)
-        offered = specs or tool_specs(self.tools.tools)
+        offered = await self.offer(specs or tool_specs(self.tools.tools))
         reply = await self.llm.ask(offered, tool_choice="none", purpose=WRAP_UP)
         if reply.stopped:
             await self._store_partial(text_of(reply.response))

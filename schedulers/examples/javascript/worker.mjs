@@ -259,7 +259,7 @@ export class Worker {
       ...plain,
       wire: wire.VERSIONS,
       phases: this.scheduler.phases ?? ["select", "verify"], // with "admit" it is asked last, about what is about to run
-      kinds: ["question", "withdrawn"],
+      kinds: ["question", "withdrawn", "zlib"], // it reads no facts, so they may be compressed
       ...(this.scheduler.reads ? { reads: this.scheduler.reads } : {}), // ["request"]: what the user asked for, as call.request
       build: "my-rules-js",
       revision: { label: this.options.revision, digest: "" },

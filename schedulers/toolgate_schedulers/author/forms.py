@@ -6,11 +6,14 @@ lifecycle, and an Amplifier hook.
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, overload
 
 from toolgate_bus.errors import ConfigError
 
 from toolgate_schedulers.author.scheduler import Decide, Scheduler, check_priority, in_thread
+
+if TYPE_CHECKING:
+    from toolgate_schedulers.author.match_conditions import When
 
 _HOOK_PARAMETERS = 2
 
@@ -31,7 +34,12 @@ def scheduler(written: type[Written]) -> type[Written]: ...  # type: ignore[over
 def scheduler(written: Callable[..., Any]) -> Scheduler: ...
 @overload
 def scheduler(
-    *, name: str | None = None, priority: int = 0, tools: str | Iterable[str] = ("*",), shadow: bool = False
+    *,
+    name: str | None = None,
+    priority: int = 0,
+    tools: str | Iterable[str] = ("*",),
+    shadow: bool = False,
+    when: "When | None" = None,
 ) -> _Decorator: ...
 def scheduler(
     written: Callable[..., Any] | None = None,
@@ -40,19 +48,22 @@ def scheduler(
     priority: int = 0,
     tools: str | Iterable[str] = ("*",),
     shadow: bool = False,
+    when: "When | None" = None,
 ) -> Any:
     """Make a scheduler from a function: `@scheduler(name="router", priority=10, tools=["web_*"])`.
 
     The function takes the call and returns a verdict; an Amplifier hook `(event, data)` is accepted too.
     A class is returned unchanged, with these options as its attributes. `name` defaults to the function's.
+    `when` says which calls of its tools concern the scheduler (`match_conditions`); by default all do.
     """
 
     def decorate(written: Callable[..., Any]) -> Any:
         own = name if name is not None else _name_of(written)
         if not inspect.isclass(written):
-            return _from_function(written, own, priority, tools, shadow)
+            return _limited(_from_function(written, own, priority, tools, shadow), when)
         check_priority(own, priority)
-        for field, value in {"name": own, "priority": priority, "tools": tools, "shadow": shadow}.items():
+        given = {"name": own, "priority": priority, "tools": tools, "shadow": shadow, "when": when}
+        for field, value in given.items():
             setattr(written, field, value)
         return written
 
@@ -77,7 +88,7 @@ def as_scheduler(written: Any) -> Scheduler:
                 if not inspect.iscoroutinefunction(found):
                     raise ConfigError(f"scheduler {name!r}: {method}: must be an `async def` method")
                 lifecycle[method] = found
-        return Scheduler(
+        made = Scheduler(
             name=name,
             priority=getattr(written, "priority", 0),
             tools=getattr(written, "tools", ("*",)),
@@ -90,12 +101,22 @@ def as_scheduler(written: Any) -> Scheduler:
             server_replicas=getattr(written, "server_replicas", 0),
             **lifecycle,
         )
+        return _limited(made, getattr(written, "when", None))
     if callable(written):
         return _from_function(written, _name_of(written), 0, ("*",), False)
     raise ConfigError(
         f"{written!r} is no scheduler: write a function (call) -> Verdict, a class with "
         "`async def decide(self, call)`, or an Amplifier hook (event, data) -> HookResult"
     )
+
+
+def _limited(made: Scheduler, when: Any) -> Scheduler:
+    if when is None:
+        return made
+    # Import late: conditions take long to load, and few schedulers have any.
+    from toolgate_schedulers.author.match_conditions import limit
+
+    return limit(made, when)
 
 
 def _name_of(written: Any) -> str:

@@ -9,6 +9,7 @@ and an LLM's texts to a sub-agent, are no request. If no request is known, it na
 (phase `verify`) is judged like the LLM's own call.
 """
 
+import re
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import islice
@@ -22,7 +23,9 @@ from toolgate_bus.protocol.names import MAX_REASON, MAX_RULE
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.ruling.conditions.arguments import MISSING, readings
 from toolgate_bus.ruling.conditions.arguments import UNSEEN as UNREAD
-from toolgate_bus.ruling.conditions.conditions import Globs
+from toolgate_bus.ruling.conditions.conditions import Condition, Globs
+from toolgate_bus.ruling.conditions.matching import CallMatcher
+from toolgate_bus.ruling.local_table import encode_table, list_concerns
 
 from toolgate_schedulers.shipped import provenance_names as names
 
@@ -175,6 +178,17 @@ def _name_of(sink: Sink, call: ToolSelecting) -> str:
     return (sink.name or call.tool_name)[:MAX_RULE]
 
 
+def _list_matchers(config: ProvenanceConfig) -> Iterator[tuple[Globs, CallMatcher]]:
+    """List the calls that a sink has something to check in: without addressees there may be nothing."""
+    is_there = Condition(exists=True)
+    for sink in config.all_sinks:
+        if sink.words or sink.links or not all(map(_NAME.fullmatch, sink.to)):
+            yield sink.tools, CallMatcher()  # a path through lists may lead to values that cannot be seen
+        else:
+            for name in sink.to:
+                yield sink.tools, CallMatcher(when={name: is_there})
+
+
 class Provenance:
     """Scheduler that a `ProvenanceConfig` configures."""
 
@@ -188,11 +202,14 @@ class Provenance:
         self.config = config
         wanted = tuple(dict.fromkeys(glob for sink in config.all_sinks for glob in sink.tools))
         self.tools = wanted if len(wanted) <= _MAX_GLOBS else ("*",)
+        self.local_table = encode_table(list_concerns(_list_matchers(config)), "continue")
 
     async def decide(self, call: ToolSelecting) -> Verdict:
         """Rule on one call."""
         return rule_on(self.config, call)
 
 
+_NAME: Final = re.compile(r"\w[\w-]*")
+"""Name of an argument, which is a path that can be read in one way only."""
 _MAX_GLOBS: Final = 64
 """Maximum number of announced globs; with more the scheduler is asked about every tool."""

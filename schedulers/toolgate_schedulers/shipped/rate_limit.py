@@ -26,6 +26,7 @@ from toolgate_bus.protocol.names import MAX_RULE
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.ruling.conditions.conditions import Globs, any_glob
 from toolgate_bus.ruling.conditions.matching import CallMatcher
+from toolgate_bus.ruling.local_table import encode_table, list_concerns
 from toolgate_bus.state.token_buckets import Bucket, Buckets, TakeResult
 
 from toolgate_schedulers.author.scheduler import SchedulerContext
@@ -211,6 +212,7 @@ class RateLimit:
         self.config = config
         self.phases = _LAST if config.admission else _FIRST
         self.tools = tuple(dict.fromkeys(glob for limit in config.limits for glob in limit.tools))
+        self.local_table = encode_table(list_concerns((one.tools, one) for one in config.limits), "continue")
 
     async def start(self, context: SchedulerContext) -> None:
         """Use the buckets that all replicas of this name share."""

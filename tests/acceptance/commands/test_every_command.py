@@ -60,6 +60,7 @@ ONCE: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("budget", "rebuild", "--facts", "--dry-run"),
         ("budget", "rebuild", "--from", "\x1b[2Jnone"),
     ),
+    "decisions keep": (("decisions", "keep"), ("decisions", "keep", "--json")),
     "shards": (("shards",), ("shards", "--json")),
     "queue": (("queue",), ("queue", "--json")),
     "queue move": (("queue", "move", BAD), ("queue", "move", "\x9b", "--last", "--json")),

@@ -67,6 +67,26 @@ async def policy_with(schedulers: Any, tmp_path: Path) -> AsyncIterator[Any]:
         yield start
 
 
+async def test_only_calls_that_a_rule_on_order_concerns_are_asked_and_they_count(policy_with: Any) -> None:
+    secret = {"tool": "read", "when": {"path": {"under": "/secret"}}}
+    gate = await policy_with([{"name": "no leak", "tools": "send", "unless_after": secret}])
+    clean, tainted = Agent(gate, "s-clean"), Agent(gate, "s-tainted")
+    async with asyncio.timeout(20):  # until the gate has read the table
+        while not is_local(await clean.ask("look")):
+            pass
+    assert is_local(await clean.ask("read", {"path": "/srv/a"}))
+    assert await clean.run("send") == ""
+    asked = await tainted.ask("read", {"path": "/secret/a"})
+    assert not is_local(asked)
+    tainted.end(asked)
+    assert "no leak" in await tainted.run("send")
+
+
+def is_local(decision: Any) -> bool:
+    """Whether a local table gave the only verdict."""
+    return [one.revision.endswith(" local") for one in decision.verdicts] == [True]
+
+
 async def test_what_a_gate_has_just_told_counts(policy_with: Any) -> None:
     rules = [
         {"name": "tests first", "tools": "deploy", **DEPLOY},

@@ -73,6 +73,9 @@ class _Facts:
     def __init__(self, server):
         self._server, self._read = server, 0
 
+    def stand_by(self):
+        pass
+
     async def next(self):
         if self._server.down:
             raise BusDown("away")

@@ -108,6 +108,19 @@ def test_who_denied_held_and_replaced_is_told():
     assert rows[("router",)].replaced == 1
 
 
+def test_decisions_that_local_tables_alone_gave_are_counted():
+    by_table = {"scheduler": "policy", "action": "continue", "revision": "v1@3f2a local"}
+    asked = {"scheduler": "router", "action": "continue", "revision": "v1"}
+    shadow = {**asked, "shadow": True}
+    lines = [
+        decision(1, "d1", verdicts=[by_table]),
+        decision(2, "d2", verdicts=[by_table, shadow]),
+        decision(3, "d3", verdicts=[by_table, asked]),
+        decision(4, "d4"),
+    ]
+    assert total(lines).local == 2
+
+
 def test_a_replacement_saves_what_the_llms_own_choice_costs_on_the_average():
     lines = [
         entry(1, "d1", 300_000, tool="search"),

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.errors import CodecError, ConfigError
 from toolgate_bus.protocol import codec, packing
+from toolgate_bus.protocol.compression import compress, decompress
 from toolgate_bus.protocol.events import Continue, Deny
 from toolgate_bus.protocol.revision import Revision, revision_of
 from toolgate_bus.protocol.signing import Keyring, digest
@@ -23,7 +24,14 @@ from toolgate_bus.transport.heartbeats import (
     is_signed,
 )
 from toolgate_bus.transport.ports import Member
-from toolgate_bus.transport.redis.roster.roster import decode_reading, decode_wire, encode_reading
+from toolgate_bus.transport.redis.roster.roster import (
+    decode_read_ms,
+    decode_reading,
+    decode_role,
+    decode_wire,
+    encode_reading,
+    encode_role,
+)
 
 pytestmark = pytest.mark.pure
 
@@ -99,6 +107,16 @@ def test_a_golden_frame_is_read_and_written_byte_for_byte(vector):
     assert packing.frame([packing.item(*one) for one in items]) == raw(vector, "frame")
 
 
+@pytest.mark.parametrize("vector", named(WIRE["compressed"]))
+def test_a_golden_compressed_frame_is_opened_and_what_is_hostile_is_refused(vector):
+    opened = raw(vector, "zlib"), raw(vector, "base") or b""
+    if "reason" in vector:
+        assert refusal(decompress, *opened) == vector["reason"]
+    else:
+        assert decompress(*opened) == raw(vector, "frame")
+        assert decompress(compress(raw(vector, "frame"), opened[1]), opened[1]) == raw(vector, "frame")
+
+
 @pytest.mark.parametrize("vector", named(WIRE["signatures"]))
 def test_the_golden_signatures_are_made_and_accepted(vector):
     ring, who = (
@@ -116,6 +134,13 @@ def test_the_golden_signatures_are_made_and_accepted(vector):
 @pytest.mark.parametrize("vector", named(WIRE["withdrawn"]))
 def test_the_golden_withdrawals_are_taken(vector):
     codec.check_withdrawal(packing.Item(ID, vector["phase"], raw(vector), None, 2))
+
+
+@pytest.mark.parametrize("vector", named(WIRE["readers"]))
+def test_the_golden_heartbeat_of_a_reader_of_facts_is_read_and_written_byte_for_byte(vector):
+    role, read_ms = vector["fields"]["role"], vector["fields"].get("read_ms", 0)
+    assert encode_role(role, read_ms) == raw(vector, "value")
+    assert (decode_role(raw(vector, "value")), decode_read_ms(raw(vector, "value"))) == (role, read_ms)
 
 
 def test_the_golden_heartbeats_are_read_and_written_byte_for_byte():

@@ -159,7 +159,8 @@ def test_what_all_agreed_on_counts_as_its_fact_says(decisions):
     for number in range(decisions):
         tool = f"t{number % 2}"
         verdicts = (heard("a", 0.001), heard("b", 0.25))
-        note = (tool, "shop", 0.25, b"", b"", 0.0, 0.001, 0.25, "v1", "")
+        revisions = ("v1 local" if number % 3 else "v1", " local")
+        note = (tool, "shop", 0.25, b"", b"", 0.0, 0.001, 0.25, *revisions)
         if batch is not None and len(batch.notes) == batch.full:
             agreed.close(batch)
             batch = None
@@ -182,7 +183,8 @@ def test_what_all_agreed_on_counts_as_its_fact_says(decisions):
             "asked": ["a", "b"],
             "seconds": 0.25,
             "verdicts": [
-                {"scheduler": v.scheduler, "action": "continue", "seconds": v.seconds} for v in verdicts
+                {"scheduler": v.scheduler, "action": "continue", "seconds": v.seconds, "revision": revision}
+                for v, revision in zip(verdicts, revisions, strict=True)
             ],
         }
         for metric, labels, amount, _ in metrics_of(fact):
@@ -194,6 +196,7 @@ def test_what_all_agreed_on_counts_as_its_fact_says(decisions):
             (definitions.DECISIONS, agreed.decisions()),
             (definitions.ASKED, _summed(agreed.questions())),
             (definitions.VERDICTS, _summed(agreed.verdicts())),
+            (definitions.LOCAL_VERDICTS, agreed.local_verdicts()),
         )
         for labels, number in series
     }

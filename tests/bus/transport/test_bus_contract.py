@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 
+from toolgate_bus.facts.entries import EntryFrames
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.keys import Keys
 
@@ -333,7 +334,8 @@ async def test_facts_are_kept_in_the_order_in_which_they_were_told(buses, wait_u
             return [packing.items(packing.frame([fact]))[0].id for fact in buses.hub.facts]
         key = Keys(buses.namespace).facts(asker.bus.orchestrator)
         entries = await buses.commands.execute("XRANGE", key, "-", "+")
-        return [item.id for _, fields in entries for item in packing.items(fields[3])]
+        frames = EntryFrames()
+        return [item.id for entry in entries for item in packing.items(frames.open(key, *entry))]
 
     async def complete():
         return len(await kept()) >= 200

@@ -19,7 +19,7 @@ def clock(monkeypatch):
 
 def write(out, number):
     item = packing.item(ZERO, 0, pack({"event": "turn", "seq": number, "at": 1.0}), None)
-    (frame,) = out.add([lambda: item])
+    ((frame, _),) = out.add([lambda: item])
     return frame
 
 

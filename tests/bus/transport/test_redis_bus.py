@@ -7,6 +7,7 @@ import signal
 import pytest
 from toolgate_bus.commands.agents import _stop
 from toolgate_bus.errors import ConfigError, TransportError
+from toolgate_bus.facts.entries import EntryFrames
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.heartbeats import encode_leave, encode_member
@@ -40,9 +41,9 @@ async def test_facts_told_just_before_the_end_are_written(redis_buses, commands)
     asker.bus.fact(lambda: packing.item(id_of(1), 0, packing.pack({"seq": 1})))
     await asker.bus.aclose()
     key = Keys(redis_buses.namespace).facts(asker.bus.orchestrator)
-    ((_, fields),) = await commands.execute("XRANGE", key, "-", "+")
-    assert fields[:2] == [b"event", b"facts"]
-    assert [item.id for item in packing.items(fields[3])] == [id_of(1)]
+    ((entry, fields),) = await commands.execute("XRANGE", key, "-", "+")
+    frame = EntryFrames().open(key, entry, fields)
+    assert [item.id for item in packing.items(frame)] == [id_of(1)]
 
 
 async def test_without_anybody_there_nothing_is_written(redis_buses, commands):

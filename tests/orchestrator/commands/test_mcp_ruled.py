@@ -8,6 +8,7 @@ import pytest
 from hostile_mcp import READ, WHOLE
 from mcp_sessions import MODERN, Front, call, noted, opened, ruling, words_of
 from toolgate_bus.protocol.agents import Stop
+from toolgate_bus.ruling.local_table import encode_table
 from toolgate_bus.transport.redis.answering.scheduler import RedisSchedulerBus
 from toolgate_bus.transport.redis.storage.pauses import PauseBoard
 from toolgate_orchestrator.commands.mcp import sdk
@@ -39,6 +40,22 @@ async def test_a_denied_call_reaches_no_server(open_session, tmp_path):
         ruler.answer = lambda call: Deny(reason="not today")
         result = await call(session, "echo")
         assert (result["isError"], words_of(result)) == (True, "The tool call was denied: not today")
+    assert noted(tmp_path, "call") == []
+
+
+@pytest.mark.parametrize("offers", [False, True])
+async def test_a_tool_whose_every_call_is_denied_is_not_listed(tmp_path, server_url, namespace, offers):
+    table = encode_table([{"tools": ["*echo"], "answer": "deny"}], "continue")
+    gate = {"required": ["ruler"], "patience_ms": 10_000, "offer_denied": offers}
+    async with (
+        ruling(server_url, namespace, local_table=table) as ruler,
+        opened(tmp_path, server_url, namespace, "plain", gate=gate) as session,
+    ):
+        listed = await session.on_request(Front(), "tools/list", {})
+        names = [tool["name"] for tool in listed["tools"]]
+        assert ("echo" in names, "whole" in names) == (offers, True)
+        assert (await call(session, "echo"))["isError"]
+        assert ruler.asked == []
     assert noted(tmp_path, "call") == []
 
 

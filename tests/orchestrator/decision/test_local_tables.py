@@ -2,11 +2,16 @@
 
 import asyncio
 import json
+from collections import Counter
 
 import pytest
 from gate_world import growth, never
+from toolgate_bus.facts import record
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import Continue, Deny
-from toolgate_bus.ruling.local_table import digest_of, table_key
+from toolgate_bus.ruling.local_table import digest_of, encode_table, table_key
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.fact_metrics import metrics_of
 from toolgate_bus.transport import lease
 from toolgate_orchestrator import Call, Caller
 
@@ -23,6 +28,7 @@ TABLE = json.dumps(
         "default": "continue",
     }
 ).encode()
+NO_READS = b'{"rules": [{"tools": ["read"], "answer": "deny"}], "default": "continue"}'
 
 
 class Rules:
@@ -70,6 +76,31 @@ async def test_what_the_table_answers_is_not_asked(gate, rules):
     assert rules.asked == []
 
 
+async def test_what_tables_answer_is_counted_as_the_record_says(world, gate):
+    world.hub.is_read = True
+    before = metrics_so_far()
+    for call in (Call("read", {}, TOOLS), Call("delete", {}, TOOLS), Call("pay", {"amount": 500}, TOOLS)):
+        await gate.decide(call)
+    await gate._client.flush(5)
+    counted = [one - was for one, was in zip(metrics_so_far(), before, strict=True)]
+    told = Counter()
+    for raw in world.hub.facts:
+        for fact in record.read_facts(packing.items(packing.frame([raw]))[0]):
+            for metric, labels, _, _ in metrics_of(fact):
+                told[metric.name, labels] += 1
+    assert counted == [1, 1, 1]
+    assert [told["toolgate_local_verdicts", ("policy", action)] for action in ("continue", "deny")] == [1, 1]
+    assert told["toolgate_verdict_seconds", ("policy",)] == 1  # that of the verdict that was asked for
+
+
+def metrics_so_far():
+    local = [
+        metrics.value("toolgate_local_verdicts_total", scheduler="policy", action=action)
+        for action in ("continue", "deny")
+    ]
+    return [*local, metrics.value("toolgate_verdict_seconds_count", scheduler="policy")]
+
+
 async def test_the_rest_is_asked(gate, rules):
     assert (await gate.decide(Call("pay", {"amount": 5}, TOOLS))).outcome == "continue"
     assert rules.asked == []
@@ -89,6 +120,20 @@ async def test_a_table_sees_what_its_scheduler_would_be_sent(world, rules):
 async def test_a_call_counts_for_each_agent_above(gate):
     at = Caller(session="s", agent="clerk", parent="r", lineage=("boss", "clerk"), root="r")
     assert (await gate.decide(Call("read", {}, TOOLS, at))).outcome == "deny"
+
+
+async def test_who_says_which_calls_concern_it_learns_of_one_that_a_table_denies(world, rules):
+    counts = Rules()
+    concerns = encode_table([{"tools": ["delete"], "answer": "ask"}], "continue")
+    await world.scheduler("policy", rules.__call__, local_table=TABLE)
+    await world.scheduler("limit", counts.__call__, local_table=concerns)
+    gate = await world.gate()
+    await in_force(gate)
+    await in_force(gate, "limit")
+    assert (await gate.decide(Call("delete", {}, TOOLS))).outcome == "deny"
+    await until(lambda: counts.asked == ["delete"])
+    assert (await gate.decide(Call("read", {}, TOOLS))).allowed
+    assert (rules.asked, counts.asked) == ([], ["delete"])
 
 
 async def test_of_a_call_that_a_table_denies_only_those_without_a_table_learn(world, rules):
@@ -121,15 +166,26 @@ async def test_another_schedulers_denial_counts_beside_a_table(world, rules):
     assert rules.asked == []
 
 
-async def test_replicas_that_announce_different_tables_are_asked(world, gate, rules):
+async def test_replicas_that_announce_different_tables_are_asked_about_what_none_denies(world, gate, rules):
     tables = gate._client.tables
-    other = await world.scheduler("policy", rules.__call__, local_table=b'{"default":"continue"}')
-    await until(lambda: not tables.in_force)
-    assert (await gate.decide(Call("delete", {}, TOOLS))).outcome == "continue"
-    assert rules.asked == ["delete"]
+    other = await world.scheduler("policy", rules.__call__, local_table=NO_READS)
+    await until(lambda: len(tables.in_force["policy"].tables) == 2)
+    denied = [(await gate.decide(Call(tool, {}, TOOLS))).outcome for tool in ("delete", "read")]
+    assert denied == ["deny", "deny"]
+    assert (await gate.decide(Call("fast", {}, TOOLS))).allowed
+    assert rules.asked == ["fast"]
     await other.aclose()
-    await in_force(gate)
+    await until(lambda: tables.in_force["policy"].digest)
+    assert (await gate.decide(Call("read", {}, TOOLS))).allowed
+    assert rules.asked == ["fast"]
+
+
+async def test_beside_a_replica_without_a_table_only_denials_count(world, gate, rules):
+    await world.scheduler("policy", rules.__call__)
+    await until(lambda: not gate._client.tables.in_force["policy"].digest)
     assert (await gate.decide(Call("delete", {}, TOOLS))).outcome == "deny"
+    assert (await gate.decide(Call("read", {}, TOOLS))).allowed
+    assert rules.asked == ["read"]
 
 
 async def test_a_scheduler_that_has_left_is_missed_at_once(world, rules):
@@ -176,11 +232,67 @@ async def test_a_table_that_is_not_as_announced_is_refused_and_its_scheduler_ask
 
 async def test_the_table_of_a_scheduler_that_is_set_aside_still_denies(world):
     await world.scheduler("policy", never, local_table=TABLE)
-    gate = await world.gate(patience_ms=40)
+    gate = await world.gate(patience_ms=200)
     await in_force(gate)
-    silent = [await gate.decide(Call("pay", {"amount": 500}, TOOLS)) for _ in range(6)]
-    assert silent[-1].passed_over == ("policy",)
+    async with asyncio.timeout(40):  # on a busy machine nobody is blamed for each silence
+        while (await gate.decide(Call("pay", {"amount": 500}, TOOLS))).passed_over != ("policy",):
+            pass
     assert (await gate.decide(Call("delete", {}, TOOLS))).outcome == "deny"
+
+
+async def test_a_tool_whose_every_call_is_denied_is_not_offered_and_is_denied_all_the_same(
+    gate, rules, caplog
+):
+    caplog.set_level("INFO")
+    below = Caller(session="s", agent="clerk", parent="r", lineage=("boss", "clerk"), root="r")
+    assert await gate.find_denied(TOOLS) == {"delete"}
+    assert await gate.find_denied(TOOLS, below) == {"delete", "read"}
+    told = [one.message for one in caplog.records if "is not offered" in one.message]
+    assert ["(tool='delete'" in told[0], "(tool='read'" in told[1]] == [True, True]
+    assert len(told) == 2  # each once
+    assert (await gate.decide(Call("delete", {}, TOOLS))).outcome == "deny"
+    assert rules.asked == []
+
+
+async def test_an_agent_that_keeps_its_tools_is_offered_all(world, rules):
+    await world.scheduler("policy", rules.__call__, local_table=TABLE)
+    gate = await world.gate(offer_denied=True)
+    await in_force(gate)
+    assert await gate.find_denied(TOOLS) == frozenset()
+
+
+async def test_a_table_that_does_not_count_leaves_every_tool_offered(world, rules):
+    await world.scheduler("policy", rules.__call__, local_table=TABLE)
+    shadowed = await world.gate(shadow=["policy"])
+    elsewhere = await world.gate(schedulers={"policy": {"tools": ["pay"]}})
+    for gate in (shadowed, elsewhere):
+        await in_force(gate)
+        assert await gate.find_denied(TOOLS) == frozenset()
+
+
+async def test_the_tools_that_are_offered_follow_the_rules(world, gate, rules):
+    tables = gate._client.tables
+    assert await gate.find_denied(TOOLS) == {"delete"}
+    pays = b'{"rules":[{"tools":["pay"],"answer":"deny"}]}'
+    other = await world.scheduler("policy", rules.__call__, local_table=pays)
+    await until(lambda: not tables.in_force["policy"].digest)
+    assert await gate.find_denied(TOOLS) == {"delete", "pay"}  # the denials of both stand
+    await other.aclose()
+    await until(lambda: tables.in_force["policy"].digest)
+    assert await gate.find_denied(TOOLS) == {"delete"}
+
+
+async def test_the_first_list_of_tools_waits_for_the_tables(world, rules):
+    await world.scheduler("policy", rules.__call__, local_table=TABLE)
+    gate = await world.gate()
+    assert await gate.find_denied(TOOLS) == {"delete"}
+
+
+async def test_a_table_that_cannot_be_read_holds_up_no_list_of_tools(world, rules):
+    await world.scheduler("policy", rules.__call__, local_table=TABLE)
+    await world.hub.store.delete(table_key("policy", digest_of(TABLE)))
+    gate = await world.gate(patience_ms=600_000)
+    assert await gate.find_denied(TOOLS) == frozenset()
 
 
 async def test_a_replacement_is_answered_like_a_call(world, rules):

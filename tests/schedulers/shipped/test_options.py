@@ -136,8 +136,10 @@ async def test_a_rule_on_order_says_whose_calls_how_they_ended_when_and_with_whi
         ran(here, "look", root_session="r", labels={"team": "red"})
         child = {"session": "child", "root_session": "r", "labels": {"team": "red"}}
         apart = {"session": "apart", "root_session": "q", "labels": {"team": "blue"}}
-        for tool in ("of_the_tree", "of_the_team"):
+        beside = {"session": "beside", "root_session": "z", "labels": {"team": "red"}}
+        for tool, of_beside in (("of_the_tree", first), ("of_the_team", then)):
             assert (await action(tool, **child), await action(tool, **apart)) == (then, first), tool
+            assert await action(tool, **beside) == of_beside, tool
         ran(here, "same_test", {"b": 1})
         assert (await action("same", {"a": 1}), await action("same", {"a": 2})) == (then, first)
         await becomes(lambda: action("brief"), first)  # in the end it was too long ago

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.ledger.money.journal import JournalCursor, JournalPage
-from toolgate_bus.transport.redis.asking.fact_buffer import FACTS_RETENTION_MS
+from toolgate_bus.transport.retention import KEEP_S
 
 Fact = dict[str, Any]
 
@@ -47,11 +47,16 @@ class ArchiveProgress:
         if self.before is None:
             self.before = set(writers)
 
-    def take(self, facts: Iterable[Fact], places: Mapping[str, str], now_ms: int) -> list[Fact]:
-        """Return the lines for facts, gaps among them. They were read up to `places`, at time `now_ms`."""
+    def take(
+        self, facts: Iterable[Fact], places: Mapping[str, str], now_ms: int, keep_s: int = KEEP_S
+    ) -> list[Fact]:
+        """Return the lines for facts, gaps among them. They were read up to `places`, at time `now_ms`.
+
+        `keep_s` is the number of seconds that the server keeps facts.
+        """
         lines: list[Fact] = []
-        if self.read_ms and now_ms - self.read_ms > FACTS_RETENTION_MS:
-            until = now_ms - FACTS_RETENTION_MS
+        until = now_ms - keep_s * 1000
+        if 0 < self.read_ms < until:
             lines.append({"event": GAP, "kind": "away", "from_ms": self.read_ms, "to_ms": until})
         for fact in facts:
             lines += self._missing(fact)

@@ -28,6 +28,8 @@ from toolgate_bus.ledger.money.limits import BOOKS
 from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.storage.retention import read_usage
+from toolgate_bus.transport.retention import FactUsage
 
 Fact = dict[str, Any]
 
@@ -87,6 +89,8 @@ class _Archiver(FactsService):
         super().__init__(reader, is_command=True)
         self._commands, self._namespace, self._store = commands, namespace, store
         self._refused = ""
+        self._keep_s: int | None = None
+        """Seconds that the server keeps facts; None: not asked yet."""
         self._lines: list[Fact] = []
         self._now_ms = store.standing.read_ms
         self._committed = self._rewound = time.monotonic()
@@ -107,7 +111,7 @@ class _Archiver(FactsService):
         await self.read()
         if time.monotonic() - self._rewound >= REWIND_S:
             await self._facts.rewind()
-            self._rewound = time.monotonic()
+            self._keep_s, self._rewound = None, time.monotonic()
         if self.is_connected is False:
             err_console.print("The server is back; going on.")
         return True
@@ -118,10 +122,13 @@ class _Archiver(FactsService):
         if standing.before is None:
             standing.begin(await self._facts.writers())
             await self.commit()  # before any fact, so that the first writers are known
+        if self._keep_s is None:
+            usage = await read_usage(self._commands, self._namespace)
+            self._keep_s = (usage or FactUsage()).kept.seconds
         now_ms = await self._facts.now_ms()
         facts = await self._facts.next()
         self._now_ms = max(self._now_ms, now_ms)
-        self._add(standing.take(facts, self._facts.positions, now_ms))
+        self._add(standing.take(facts, self._facts.positions, now_ms, self._keep_s))
         more = await self._read_journals()
         await self._commit_if_due()
         return bool(facts) or more

@@ -17,6 +17,7 @@ from toolgate_bus.commands.decisions.archive_reader import ArchiveReport, check
 from toolgate_bus.commands.decisions.archive_store import line_of
 from toolgate_bus.commands.decisions.archiver import archive
 from toolgate_bus.commands.decisions.filters import Filters, parse_filters, parse_id_prefix, time_of
+from toolgate_bus.commands.decisions.keep import keep
 from toolgate_bus.commands.decisions.listing import DecisionListView, follow, show, show_kept
 from toolgate_bus.commands.decisions.source import (
     ArchiveSource,
@@ -311,6 +312,9 @@ def export_(
         await export(source, which(now=await source.now()), file, facts=facts)
 
     _on_record(redis, namespace, from_, do)
+
+
+app.command("keep")(keep)
 
 
 @app.command("archive")

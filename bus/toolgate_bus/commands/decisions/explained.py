@@ -16,6 +16,7 @@ from toolgate_bus.errors import CodecError
 from toolgate_bus.facts.shadow_report import disagreements, is_redacted
 from toolgate_bus.protocol.events import OVERRULED
 from toolgate_bus.protocol.money import format_amount
+from toolgate_bus.telemetry.fact_metrics import LOCAL, is_local
 from toolgate_bus.telemetry.printable import describe_call, shorten
 
 Fact = Mapping[str, Any]
@@ -157,10 +158,12 @@ def _describe_verdict(verdict: Fact) -> str:
         "hold": "held the call",
         "failed": "could not decide, which counts as silence",
     }.get(str(action), f"said {action}")
-    revision = f", revision {verdict['revision']}" if verdict.get("revision") else ""
+    written = str(verdict.get("revision") or "")
+    by_table = " by its local table" if is_local(written) else ""
+    revision = f", revision {named}" if (named := written.removesuffix(LOCAL)) else ""
     seconds = verdict.get("seconds")  # a hold says for how long
     when = f"for up to {seconds} s" if action == "hold" else f"after {_length(seconds)}"
-    told = f"{name} (priority {verdict.get('priority')}{revision}) {words} {when}"
+    told = f"{name} (priority {verdict.get('priority')}{revision}) {words}{by_table} {when}"
     if action == "modify":
         target = f" by {verdict['agent_target']}" if verdict.get("agent_target") else ""
         arguments = verdict.get("arguments")

@@ -42,6 +42,7 @@ from toolgate_bus.transport.redis.client.readonly import ReadOnlyCommands, is_re
 from toolgate_bus.transport.redis.roster.roster import Roster, RosterView
 from toolgate_bus.transport.redis.roster.shards import find_count
 from toolgate_bus.transport.redis.storage.reads import ping, read_time
+from toolgate_bus.transport.redis.storage.retention import read_usage
 
 ANSWER_S: Final = 6.0
 """Seconds that a server has for its first answer. This is longer than the client's own wait."""
@@ -214,7 +215,8 @@ async def _facts(context: Context) -> Sequence[Finding]:
     commands = _commands(context)
     streams = await read_fact_streams(commands, context.namespace, context.view)
     most = (await read_server_info(commands)).get("maxmemory", "0")
-    return facts_findings(streams, int(most) if most.isdecimal() else 0)
+    usage = await read_usage(commands, context.namespace)
+    return facts_findings(streams, int(most) if most.isdecimal() else 0, usage)
 
 
 KEYS = Check("keys", "keys", _keys, frozenset())

@@ -36,6 +36,7 @@ from toolgate_bus.transport.redis.storage.reads import (
     read_first,
     read_time,
 )
+from toolgate_bus.transport.redis.storage.retention import read_usage
 
 BUDGETS_EVERY_S: Final = 5.0
 MAX_ACCOUNTS: Final = 100
@@ -74,12 +75,21 @@ class FleetGauges:
         changed = await self._changes.read(now_s)
         budgets, slots = await self._of_budgets(), await self._slots.read(view.members)
         here = [*_of_roster(view), *await self._of_inboxes(view), own, *budgets, changed, *slots]
-        return [*here, *await self._of_pauses()]
+        return [*here, *await self._of_pauses(), *await self._of_facts()]
 
     async def _of_pauses(self) -> list[Gauges]:
         with suppress(ConfigError):  # a user of older rules may not
             return pause_gauges(await read_pauses(self._commands, self._keys))
         return []
+
+    async def _of_facts(self) -> list[Gauges]:
+        usage = await read_usage(self._commands, self._namespace)
+        if usage is None:  # a user of older rules may not
+            return []
+        return [
+            Gauges(definitions.FACTS_BYTES, {(): float(usage.bytes)}),
+            Gauges(definitions.FACTS_BYTES_LIMIT, {(): float(usage.kept.bytes)}),
+        ]
 
     async def _of_inboxes(self, view: RosterView) -> list[Gauges]:
         alive = {member.name for member in view.members}

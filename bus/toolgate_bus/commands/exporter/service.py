@@ -148,6 +148,7 @@ class Exporter(FactsService):
         if self._counts is not None:
             self._before = self._present(self._counts)
         self._counts, self.leads = None, False
+        self._facts.stand_by()
 
     def _present(self, counts: FleetCounts) -> ExporterCheckpoint:
         positions = self._facts.positions

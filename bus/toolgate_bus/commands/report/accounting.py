@@ -23,6 +23,7 @@ from toolgate_bus.ledger.money.journal import is_entry
 from toolgate_bus.ledger.money.limits import BudgetDescription
 from toolgate_bus.ledger.money.rebuild import SeenEntries
 from toolgate_bus.protocol.money import is_amount, micro
+from toolgate_bus.telemetry.fact_metrics import is_local
 
 Fact = Mapping[str, Any]
 Row = tuple[str, ...]
@@ -218,6 +219,7 @@ class ReportBuilder:
         tool = str(fact.get("tool_name") or "")
         figures = self._row(replace(whose, tool=tool, scheduler=str(by or "")).key(self.by))
         figures.denied += fact.get("outcome") == "deny"
+        figures.local += _is_local(fact)
         figures.replaced += _is_replaced(fact)
         if holding:
             figures.held += 1
@@ -332,6 +334,12 @@ def _is_replaced(decision: Fact) -> bool:
     if not isinstance(told, Mapping) or not isinstance(final, Mapping):
         return False
     return any(final.get(name, told.get(name)) != told.get(name) for name in ("provider", "model"))
+
+
+def _is_local(decision: Fact) -> bool:
+    """Return whether local tables gave all verdicts that count."""
+    counted = [one for one in decision["verdicts"] if isinstance(one, Mapping) and not one.get("shadow")]
+    return bool(counted) and all(is_local(one.get("revision")) for one in counted)
 
 
 def _holds(verdict: Any) -> bool:

@@ -37,6 +37,8 @@ class ReportFigures:
     """Number of calls that reported no cost, and were charged at their estimates."""
     overruns: int = 0
     """Number of calls that cost more than was reserved."""
+    local: int = 0
+    """Number of decisions that local tables gave, without a question to any scheduler."""
 
     def add(self, other: "ReportFigures") -> None:
         """Add the figures of another line."""

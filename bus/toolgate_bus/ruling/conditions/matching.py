@@ -83,6 +83,18 @@ class CallMatcher(StrictModel):
         """Return the same for the call's agent or any agent above it, for a rule that restricts."""
         return self._about(tools, call, (call.agent, *call.lineage), elements)
 
+    def covers(self, tools: Globs, call: AnyQuestion) -> Truth:
+        """Return whether the rule is about each call of this tool by this agent, whatever the arguments.
+
+        None if that depends on the arguments.
+        """
+        named = globs.fits(tools, call.tool_name)
+        if named is False or not self._is_by(call, (call.agent,)):
+            return False
+        if named is None or self.when or self.schema_ is not None or self.agent_targets:
+            return None
+        return True
+
     @cached_property
     def wording(self) -> str:
         """The whole rule as a text, to identify it by its words instead of its place."""
@@ -96,17 +108,19 @@ class CallMatcher(StrictModel):
         return concerned if named else every((None, concerned))
 
     def _matches(self, call: AnyQuestion, agents: tuple[str, ...], elements: Quantifier) -> Truth:
-        if self._asks_who and not (
-            _any(self.agents, *agents)
-            and _any(self.agent_targets, call.agent_target)
-            and _any(self.sessions, call.session, call.root_session)
-            and all(_any(globs, call.labels.get(name)) for name, globs in self.labels.items())
-        ):
+        if self._asks_who and not (self._is_by(call, agents) and _any(self.agent_targets, call.agent_target)):
             return False
         held = self._conditions.holds(call.tool_input, elements) if self.when else True
         if held is False or self.schema_ is None:
             return held
         return every((held, self.schema_(call.tool_input)))
+
+    def _is_by(self, call: AnyQuestion, agents: tuple[str, ...]) -> bool:
+        return (
+            _any(self.agents, *agents)
+            and _any(self.sessions, call.session, call.root_session)
+            and all(_any(globs, call.labels.get(name)) for name, globs in self.labels.items())
+        )
 
     @cached_property
     def is_unconditional(self) -> bool:

@@ -1,12 +1,12 @@
 """`toolgate bench`: decisions beside raw Redis ping-pong (the floor) and other ways to ask, in one run."""
 
 import gc
-import os
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from enum import StrEnum
 from itertools import product
+from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -24,7 +24,9 @@ BLOCKS: Final = 8
 WAVES: Final = 4
 """Least number of decisions of a block, as a multiple of those in flight."""
 FLOOR: Final = "floor"
-_COLUMNS: Final = ("median µs", "÷", "p99 µs", "per s", "÷", "CPU µs", "÷", "where")
+CALLS: Final[Mapping[str, str]] = {"rules": "rules that are known", "mix": "schedulers that are asked"}
+"""Kinds of calls that are measured, in this order, and what decides them."""
+_COLUMNS: Final = ("median µs", "÷", "p99 µs", "per s", "÷", "CPU µs", "where", "left")
 
 
 class Size(StrEnum):
@@ -84,31 +86,38 @@ def bench(
     """Measure decisions beside the bare server, NATS and a webhook.
 
     \b
-      toolgate bench                        about a minute
+      toolgate bench                        about two minutes
       toolgate bench -n 3 -c 64             one load alone
       toolgate bench --peers none --json    without peers, for scripts
 
-    Every 16th call is denied. Every 8th is replaced, and the other schedulers verify the replacement. Every
-    decision is checked; the first wrong one ends the run with exit code 1.
+    First come calls that rules decide: each scheduler is a policy with ten rules, every 16th call is denied,
+    and the agent answers by the policies' local tables (`local`). Then come calls about which schedulers are
+    asked: every 16th is denied, every 8th is replaced, and the other schedulers verify the replacement. The
+    schedulers run in a process each (`toolgate`), or all in one (`together`). Every decision is checked; the
+    first wrong one ends the run with exit code 1.
 
     The floor is raw Redis ping-pong on the same server: nothing is encoded, nothing is checked. NATS
     request-reply and an HTTP webhook do the same work as Toolgate. They need the extra `bench`.
 
+    CPU is that of a decision, all processes together; `where` is gate + server + schedulers. `left` is the
+    number of bytes that a decision leaves on the server, for an hour.
+
     All sides take turns, block by block. A column ÷ is the ratio to the floor, the median over the blocks.
     Compare ratios only: they are all that carries over to another machine.
     """
-    from toolgate_orchestrator.commands.bench.measure import find_load
+    from toolgate_orchestrator.commands.bench.measure import describe_machine
     from toolgate_orchestrator.commands.bench.peers import choose
 
     chosen, missing = choose(peers)
     if missing:
         err_console.print(escape(missing), style="dim", soft_wrap=True)
-    machine = {"python": sys.version.split()[0], "cpus": os.cpu_count(), "load_before": find_load()}
+    machine = describe_machine()
     if as_json:
         print_json(machine)
     else:
-        console.print("{cpus} CPUs, load {load_before} before, Python {python}".format(**machine))
-        console.print("CPU: of a decision, all processes; where: gate + server + schedulers")
+        build = "optimised by profile" if machine["optimized"] else "not optimised by profile"
+        words = "{cpus} CPUs, load {load_before} before, Python {python}".format(**machine)
+        console.print(f"{words}, {build}")
     sizes = ("small", "large") if size is Size.BOTH else (size.value,)
     loads = list(product(sizes, in_flight or (1, 64)))
     with private_server() as server:
@@ -126,18 +135,20 @@ async def _run(
     """Measure every load, and print each row as soon as it is measured."""
     with err_console.status("") as status:
         for count in schedulers:
-            status.update(f"{_count(count)}: starting the processes …")
-            async for row in _measure(server, count, loads, decisions, peers, status.update):
-                if as_json:
-                    print_json(row)
-                    continue
-                load = f"{_count(count)}, {row['in_flight']} in flight, {row['question_bytes']} bytes"
-                console.print(f"[bold]{load}[/]")
-                console.print(table_of(row["sides"]))
+            for calls in CALLS:
+                status.update(f"{_count(count)}: starting the processes …")
+                async for row in _measure(server, calls, count, loads, decisions, peers, status.update):
+                    if as_json:
+                        print_json(row)
+                        continue
+                    load = f"{row['in_flight']} in flight, {row['question_bytes']} bytes"
+                    console.print(f"[bold]{_count(count)}, {CALLS[calls]}, {load}[/]")
+                    console.print(table_of(row["sides"]))
 
 
 async def _measure(
     server: Server,
+    calls: str,
     count: int,
     loads: Sequence[tuple[str, int]],
     decisions: int,
@@ -148,24 +159,47 @@ async def _measure(
     from toolgate_orchestrator.commands.bench.floor import open_floor
     from toolgate_orchestrator.commands.bench.measure import Turns, figures_of
     from toolgate_orchestrator.commands.bench.mix import SIZES, name_schedulers
-    from toolgate_orchestrator.commands.bench.toolgate_side import open_cleaner, open_toolgate
+    from toolgate_orchestrator.commands.bench.toolgate_side import (
+        open_cleaner,
+        open_local,
+        open_meter,
+        open_together,
+        open_toolgate,
+    )
 
     names = name_schedulers(count)
+    together = (open_together,) if count > 1 else ()
+    own = {"rules": (open_local,), "mix": (open_toolgate, *together)}[calls]
     async with AsyncExitStack() as stack:
         clean = await stack.enter_async_context(open_cleaner(server.url))
-        opens = (open_floor, open_toolgate, *peers.values())
-        sides = [await stack.enter_async_context(open_side(server, names)) for open_side in opens]
+        meter = await stack.enter_async_context(open_meter(server.url))
+        opened = [
+            await stack.enter_async_context(open_side(server, names))
+            for open_side in (open_floor, *own, *peers.values())
+        ]
+        sides = [replace(side, mix=side.mix.of(calls)) for side in opened]
         gc.freeze()  # as any command does once it has loaded everything
         for size, in_flight in loads:
             each = max(-(-decisions // BLOCKS), WAVES * in_flight)
             turns = Turns(in_flight, each, BLOCKS, size)
-            blocks = await turns.run(sides, clean, lambda words: tell(f"{_count(count)}, {words}"))
+            meter.found.clear()
+            await clean()
+
+            async def settle(decisions: int = each) -> None:
+                await meter.measure(sides, decisions)
+                await clean()
+
+            blocks = await turns.run(sides, settle, lambda words: tell(f"{_count(count)}, {words}"))
+            found = figures_of(blocks, FLOOR)
+            for name, left in meter.found.items():
+                found[name]["left_bytes"] = round(median(left[1:] or left))
             yield {
+                "calls": calls,
                 "question_bytes": SIZES[size],
                 "schedulers": count,
                 "in_flight": in_flight,
                 "blocks": BLOCKS,
-                "sides": figures_of(blocks, FLOOR),
+                "sides": found,
             }
 
 
@@ -184,7 +218,8 @@ def table_of(sides: Mapping[str, Mapping[str, Any]]) -> Table:
             *(f"{one['median_us']:.0f}", ratio.get("median", "")),
             f"{one['p99_us']:.0f}",
             *(f"{one['per_second']}", ratio.get("rate", "")),
-            *("?" if spent is None else f"{one['cpu_us']:.0f}", ratio.get("cpu", "")),
+            "?" if spent is None else f"{one['cpu_us']:.0f}",
             "?" if spent is None else "+".join(f"{each:.0f}" for each in spent.values()),
+            str(one.get("left_bytes", "")),
         )
     return table

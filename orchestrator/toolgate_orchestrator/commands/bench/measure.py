@@ -8,6 +8,8 @@ import asyncio
 import math
 import os
 import statistics
+import sys
+import sysconfig
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +21,7 @@ from toolgate_bus.errors import ToolgateError
 from toolgate_orchestrator.commands.bench.mix import Answer, Mix, MixedCall, find_fault
 
 MAX_BLOCK_S: Final = 300.0
+_BUILT: Final = ("CONFIG_ARGS", "PY_CORE_CFLAGS", "CONFIGURE_CFLAGS_NODIST")
 WARM_UP: Final = 256
 """Decisions of each side before anything is measured."""
 Pids = Mapping[str, Sequence[int]]
@@ -96,6 +99,8 @@ class Contender:
     """Returns None if the side decides nothing, as the floor."""
     pids: Pids
     mix: Mix
+    namespace: str = ""
+    """Namespace in which its decisions leave facts; empty if they leave nothing."""
 
     async def run_block(self, decisions: int, in_flight: int, size: str = "small") -> Sample:
         """Decide the next calls of the mix; making and checking them is not measured.
@@ -234,6 +239,22 @@ def cpu_seconds(pids: Sequence[int]) -> float | None:
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
     except (OSError, ValueError, IndexError):
         return None
+
+
+def describe_machine() -> dict[str, Any]:
+    """Return Python's version, whether its build was optimised by profile, the CPUs, and the load before."""
+    return {
+        "python": sys.version.split()[0],
+        "optimized": is_optimized(),
+        "cpus": os.cpu_count(),
+        "load_before": find_load(),
+    }
+
+
+def is_optimized() -> bool:
+    """Return whether this Python says that it was built with optimisation by profile (PGO)."""
+    told = " ".join(str(sysconfig.get_config_var(name) or "") for name in _BUILT)
+    return "--enable-optimizations" in told or "-fprofile-use" in told
 
 
 def find_load() -> float | None:

@@ -1,12 +1,13 @@
 """Tool calls of a benchmark, and the expected decision of each. Pure; the standard library alone.
 
 No two calls are alike. Every 16th is denied and every 8th is replaced, each time by exactly one scheduler,
-which finds its name in the arguments; the others continue. Other versions of Toolgate load this file by
-its path, so it imports nothing of this one.
+which finds its name in the arguments; the others continue. Calls for `rules` are those that a policy with
+rules decides: every 16th is denied, none is replaced. Other versions of Toolgate load this file by its path,
+so it imports nothing of this one.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 DENY_EVERY: Final = 16
 MODIFY_EVERY: Final = 8
@@ -23,6 +24,9 @@ TOOLS: Final = (
 """Available tools; all but the last are called."""
 REPLACEMENT: Final = "quick_search"
 SESSIONS: Final = 64
+Kind = Literal["mix", "rules"]
+STOP: Final = "stop"
+"""Value by which a call asks for its denial by a rule; it is also the rule's name."""
 _AROUND: Final = 421
 """Bytes of a question without its text."""
 _WORDS: Final = "unpaid invoices of the northern region, by customer and month; "
@@ -67,9 +71,13 @@ def name_schedulers(count: int) -> list[str]:
 class Mix:
     """Endless row of calls for these schedulers."""
 
-    def __init__(self, schedulers: Sequence[str]) -> None:
-        self._schedulers = schedulers
+    def __init__(self, schedulers: Sequence[str], kind: Kind = "mix") -> None:
+        self._schedulers, self._kind = schedulers, kind
         self._number = 0
+
+    def of(self, kind: Kind) -> "Mix":
+        """Return a row of calls of this kind for the same schedulers."""
+        return Mix(self._schedulers, kind)
 
     def take(self, count: int, size: str = "small") -> list[MixedCall]:
         """Return the next calls, their questions of this size."""
@@ -92,9 +100,9 @@ class Mix:
         expected = Answer("continue", tool, given, None, count)
         if number % DENY_EVERY == DENY_EVERY - 1:
             by = self._schedulers[number // DENY_EVERY % count]
-            given |= {"rule": "deny", "by": by}
+            given |= {"rule": "deny" if self._kind == "mix" else STOP, "by": by}
             expected = Answer("deny", "", {}, reason_of(by, given), 1)
-        elif number % MODIFY_EVERY == MODIFY_EVERY // 2:
+        elif self._kind == "mix" and number % MODIFY_EVERY == MODIFY_EVERY // 2:
             by = self._schedulers[number // MODIFY_EVERY % count]
             given |= {"rule": "modify", "by": by}
             expected = Answer("modify", REPLACEMENT, replace(given), reason_of(by, given), 2 * count - 1)
@@ -103,7 +111,7 @@ class Mix:
 
 def reason_of(name: str, given: dict[str, Any]) -> str:
     """Return the reason that the objecting scheduler gives."""
-    return f"{name}: not {given['customer']}"
+    return f"{name}: not now ({STOP})" if given["rule"] == STOP else f"{name}: not {given['customer']}"
 
 
 def replace(given: dict[str, Any]) -> dict[str, Any]:
@@ -142,6 +150,20 @@ def find_fault(call: MixedCall, found: Answer) -> str | None:
     return None
 
 
+RULES: Final = """\
+rules:
+  - {{tools: "*", when: {{rule: stop, by: {name}}}, action: deny, name: stop, reason: "{name}: not now"}}
+  - {{tools: "delete_*", action: deny}}
+  - {{tools: [bash, shell], when: {{command: {{matches: "rm -rf"}}}}, action: deny}}
+  - {{tools: "send_*", when: {{limit: {{gt: 1000}}}}, action: deny, reason: too much}}
+  - {{tools: "send_*", when: {{to: "*@evil.example"}}, action: deny}}
+  - {{tools: "read_*", when: {{path: {{matches: "[.]env$"}}}}, action: deny, reason: secret}}
+  - {{tools: "search_*", when: {{query: {{matches: "password|secret key"}}}}, action: deny}}
+  - {{tools: get_customer, when: {{customer: {{in: ["C-0", "C-1"]}}}}, action: deny}}
+  - {{tools: "*", agents: stranger, action: deny}}
+  - {{tools: [deploy, pay], action: ask}}
+"""
+"""Ten rules of a policy, whose local table answers all calls for `rules`."""
 SCHEDULER: Final = '''\
 """A scheduler of `toolgate bench`: it objects to calls whose arguments name it."""
 

@@ -25,6 +25,7 @@ from toolgate_bus.server.embedded import Server
 from toolgate_orchestrator.commands.bench.measure import Contender
 from toolgate_orchestrator.commands.bench.mix import (
     REPLACEMENT,
+    STOP,
     TOOLS,
     Answer,
     Mix,
@@ -90,7 +91,8 @@ def answer(name: str, raw: bytes) -> bytes:
     given = unpack(raw)["tool_input"]
     if given["by"] != name:
         return CONTINUE
-    verdict = {"action": given["rule"], "reason": reason_of(name, given)}
+    action = "deny" if given["rule"] == STOP else given["rule"]
+    verdict = {"action": action, "reason": reason_of(name, given)}
     if given["rule"] == "modify":
         verdict |= {"tool": REPLACEMENT, "arguments": replace(given)}
     return pack(verdict)
@@ -188,7 +190,7 @@ async def open_nats(server: Server, names: Sequence[str]) -> AsyncIterator[Conte
     import nats
 
     ports = server.directory / f"nats-{len(names)}"
-    ports.mkdir()
+    ports.mkdir(exist_ok=True)
     options = ("-a", "127.0.0.1", "-p", "-1", "--ports_file_dir", str(ports), "-l", str(ports / "log"))
     program = (find_nats_server() or "nats-server", *options)
     async with start_processes([program], "nats-server", wait=False) as (carrier,):

@@ -212,7 +212,7 @@ class ProxySession:
     async def _list(self, exchange: sdk.Exchange, params: Params, backends: Backends) -> Message:
         """Return the list of tools for the client, and read exactly the entries that the client gets."""
         if not backends.is_plain:
-            return await backends.list_tools(params, self._learn_all)
+            return await backends.list_tools(params, self._offer_all)
         server = backends.servers[0]
         result = await backends.request(exchange, LIST, params)
         listed = result.get("tools")
@@ -220,8 +220,17 @@ class ProxySession:
             return result
         if len(listed) + self._catalog.count(server.name) > 2 * MAX_TOOLS:
             raise _too_many(server)
-        kept = await self._learn(server, listed, whole=False)
+        kept = await self._offer(server, await self._learn(server, listed, whole=False))
         return result if len(kept) == len(listed) else {**result, "tools": kept}
+
+    async def _offer_all(self, server: Upstream, listed: list[Any]) -> list[Any]:
+        return await self._offer(server, await self._learn_all(server, listed))
+
+    async def _offer(self, server: Upstream, listed: list[Any]) -> list[Any]:
+        """Return these entries without tools of which a local table denies every call."""
+        names = [server.prefix + entry["name"] for entry in listed]
+        denied = await self._guard.find_denied(names, self._guard.at(self.name))
+        return [entry for entry, name in zip(listed, names, strict=True) if name not in denied]
 
     async def _find(self, params: Mapping[str, Any]) -> Catalog:
         """Return the catalog, after reading lists that this call needs. Raise ConfigError or MCPError.

@@ -14,9 +14,10 @@ from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.facts.recording import RunArchive
 from toolgate_bus.ruling.counterfactual import Effect, ProposedCall, words_of
 from toolgate_bus.server.settings import BusSettings
-from toolgate_bus.transport.redis.asking.fact_buffer import FACTS_RETENTION_MS
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.roster.roster import Roster
+from toolgate_bus.transport.redis.storage.retention import read_usage
+from toolgate_bus.transport.retention import FactUsage
 
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec, new_namespace
 from toolgate_orchestrator.commands.replay.comparison import (
@@ -87,11 +88,12 @@ async def against_record(asked: ReplayRequest, bus: BusSettings) -> ReplayCompar
     """Put the decisions of the record before a set. Raise ConfigError or TransportError."""
     async with aclosing(RedisCommands(str(bus.redis), "toolgate-replay", connections=1)) as commands:
         facts, reach_s = await FactsReader(commands, bus.namespace).since(asked.since_s)
+        usage = await read_usage(commands, bus.namespace)
     record = read_record(facts, asked.limit)
     trial = TrialOptions(_apart(bus), asked.after, asked.alone, asked.patience_ms, asked.quiet)
     subject = f"the record of the last {_length(min(asked.since_s, reach_s))}"
     notes = []
-    kept_s = FACTS_RETENTION_MS / 1000
+    kept_s = (usage or FactUsage()).kept.seconds
     if asked.since_s > kept_s:
         notes.append(
             f"--since asks for {_length(asked.since_s)}; the record keeps {_length(kept_s)}, "

@@ -11,7 +11,7 @@ runs never reach it.
 
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple
@@ -149,11 +149,13 @@ class ToolgateMiddleware(AgentMiddleware):  # type: ignore[misc] # Any where Lan
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """See AgentMiddleware."""
-        return self._tell(request, time.monotonic(), handler(request))
+        denied = self.guard.find_denied_sync(_by_name(request.tools), self._at())
+        return self._tell(request, time.monotonic(), handler(_offer(request, denied)))
 
     async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         """See AgentMiddleware."""
-        return self._tell(request, time.monotonic(), await handler(request))
+        denied = await self.guard.find_denied(_by_name(request.tools), self._at())
+        return self._tell(request, time.monotonic(), await handler(_offer(request, denied)))
 
     def _at(self) -> Caller | None:
         config, place = get_config(), turn_place()
@@ -218,6 +220,12 @@ def _replace(request: Any, ruling: Ruling, tools: Mapping[str, Any]) -> Any:
     if ruling.tool == request.tool_call["name"]:
         return request.override(tool_call=call)
     return request.override(tool_call=call, tool=tools[ruling.tool])
+
+
+def _offer(request: Any, denied: Set[str]) -> Any:
+    """Return the request without tools of which every call is denied; with all of them if none were left."""
+    kept = [tool for tool in request.tools if getattr(tool, "name", None) not in denied] if denied else []
+    return request.override(tools=kept) if kept else request
 
 
 def _by_name(tools: Any) -> dict[str, Any]:

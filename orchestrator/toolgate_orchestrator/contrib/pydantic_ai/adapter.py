@@ -187,6 +187,12 @@ class ToolgateCapability(AbstractCapability[Any]):  # type: ignore[misc] # Any w
             await self.guard.rule(Call(tool, arguments, at=self.at, id=call_id, answer=answer), ask="defer")
         if notes:
             keep_notes(ctx, {})
+        offer = request_context.model_request_parameters
+        denied = await self.guard.find_denied((tool.name for tool in offer.function_tools), self.at)
+        # Only the list that the model sees is shorter: a call of such a tool is ruled on like any other.
+        kept = [tool for tool in offer.function_tools if tool.name not in denied]
+        if denied and kept:
+            request_context.model_request_parameters = replace(offer, function_tools=kept)
         self.began = time.monotonic()
         return request_context
 

@@ -32,6 +32,7 @@ from toolgate_orchestrator.decision.question.tool_catalog import ToolCatalog
 from toolgate_orchestrator.decision.round.decision_state import DecisionState
 from toolgate_orchestrator.decision.round.open_round import OpenRound
 from toolgate_orchestrator.decision.round.open_rounds import OpenRounds
+from toolgate_orchestrator.decision.round.overload import Overload
 
 FLUSH_S = 0.002
 """Seconds between two looks whether the bus has all facts."""
@@ -65,6 +66,7 @@ class GateClient:
         self._down_since = time.monotonic()
         self.absence = Absence(where)
         self.failures = Failures()
+        self.overload = Overload()
         self._looking: asyncio.TimerHandle | None = None
         self.up = False
         """True if the bus can be used right now."""

@@ -1,10 +1,13 @@
 """The local tables of the living schedulers, by which a gate answers for them without asking.
 
-A table counts while every living replica of its scheduler announces it. It says `continue` only while the
-heartbeats that were read still count (`lease`). It says `deny` longer: also while the bus is away.
+A table counts while every living replica of its scheduler announces it. If replicas announce different
+tables, only denials count, those of each: a replica with old rules may come back once new ones are in force.
+A table says `continue` only while the heartbeats that were read still count (`lease`). It says `deny` longer:
+also while the bus is away.
 """
 
 import asyncio
+import contextlib
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -14,6 +17,7 @@ from toolgate_bus.protocol.revision import MAX_REVISION
 from toolgate_bus.ruling.conditions.matching import AnyQuestion
 from toolgate_bus.ruling.local_table import MAX_TABLE, LocalAnswer, LocalTable, table_key
 from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.fact_metrics import LOCAL
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport import lease
 from toolgate_bus.transport.ports import Member, OrchestratorBus
@@ -23,22 +27,40 @@ from toolgate_orchestrator.decision.link.scheduler_info import SchedulerInfo, ne
 
 AGAIN_S: Final = 1.0
 """Seconds until a table that could not be read is read again."""
+MAX_DIFFERENT: Final = 8
+"""Maximum number of different tables of one scheduler's replicas. With more, it is asked."""
 MAX_KEPT: Final = 64
 """Maximum number of tables that are kept: those in force, and those that were."""
 SEEN: Final = 12
 """Number of characters of a digest in the own heartbeat."""
-LOCAL: Final = " local"
-"""End of the revision of an answer that a table gave."""
 LocalAnswers = Mapping[str, tuple[LocalAnswer, str]]
 """Answers of local tables, each with the revision that it names, by scheduler."""
 _log = get_logger("toolgate.gate")
 
 
 class TableInForce(NamedTuple):
-    """A table, its digest, and the revision that its answers name."""
+    """The tables that the living replicas of a scheduler announce: one as a rule."""
 
-    table: LocalTable
+    tables: tuple[LocalTable, ...]
     digest: str
+    """Digest of the table; empty while replicas announce different ones: then only denials count."""
+    revision: str
+    """Revision that its answers name."""
+
+    def answer(self, question: AnyQuestion) -> LocalAnswer | None:
+        """Return what the tables answer; None if the scheduler is asked."""
+        if self.digest:
+            return self.tables[0].answer(question)
+        answers = (table.answer(question) for table in self.tables)
+        return next((one for one in answers if one is not None and one.verdict.action == "deny"), None)
+
+
+class Announcement(NamedTuple):
+    """The tables that the living replicas of a scheduler announce."""
+
+    digests: tuple[str, ...]
+    is_one: bool
+    """True if all of them announce the same."""
     revision: str
 
 
@@ -49,8 +71,7 @@ class LocalTables:
         self._bus = bus
         self.in_force: Mapping[str, TableInForce] = {}
         """Tables that answer now, by scheduler."""
-        self._announced: Mapping[str, tuple[str, str]] = {}
-        """Digest and revision that each scheduler announces."""
+        self._announced: Mapping[str, Announcement] = {}
         self._seen: Mapping[str, str] = {}
         """Beginning of the digest that was last seen of each scheduler; empty without a table."""
         self._read: dict[str, LocalTable] = {}
@@ -58,22 +79,26 @@ class LocalTables:
         self._refused: set[str] = set()
         """Digests of tables that are not as a table must be."""
         self._reading: asyncio.Task[None] | None = None
+        self._tried = asyncio.Event()
+        """Set once each table that was announced has been read, or could not be read, for the first time."""
+        self._tried.set()
         self._is_closed = False
 
     def follow(
         self, members: Sequence[Member], announced: Mapping[str, SchedulerInfo], keyed: Collection[str]
     ) -> None:
         """Take the tables that these members announce. Schedulers in `keyed` must sign."""
-        told: dict[str, tuple[str, str]] = {}
+        told: dict[str, Announcement] = {}
         seen: dict[str, str] = {}
         for name, replicas in select_trusted(members).items():
             info, alive = announced.get(name), [one for one in replicas if not (one.gone or one.left)]
             seen[name] = "".join(sorted({one.table for one in alive}))[:SEEN]
             if info is None or info.gone or info.shadow or (name in keyed and not info.signed) or not alive:
                 continue
-            digests = {one.table for one in alive}
-            if len(digests) == 1 and (digest := digests.pop()):
-                told[name] = digest, newest(alive).revision.text
+            found = {one.table for one in alive}
+            digests = tuple(sorted(found - {""}))
+            if 0 < len(digests) <= MAX_DIFFERENT:
+                told[name] = Announcement(digests, len(found) == 1, newest(alive).revision.text)
         if told != self._announced:
             self._announced = told
             self._apply()
@@ -82,6 +107,7 @@ class LocalTables:
             self._seen = seen
             self._bus.report_tables(seen)
         if self._reading is None and self._missing() and not self._is_closed:
+            self._tried.clear()
             self._reading = asyncio.create_task(self._read_missing(), name="toolgate-tables")
 
     def answer(self, names: Iterable[str], question: AnyQuestion) -> LocalAnswers:
@@ -92,7 +118,7 @@ class LocalTables:
             if (one := in_force.get(name)) is None:
                 continue
             try:
-                answer = one.table.answer(question)
+                answer = one.answer(question)
             except Exception as error:  # noqa: BLE001 - a fault of ours: the scheduler is asked
                 note_fault("table", error, name)
                 continue
@@ -106,10 +132,29 @@ class LocalTables:
             found[name] = answer, one.revision
         return found
 
-    def has_one(self, name: str) -> bool:
-        """Return whether all replicas of a scheduler announce the same table, which was read."""
+    def may_miss(self, name: str) -> bool:
+        """Return whether a scheduler need not see a call that another one denies.
+
+        Its table denies calls of which it never hears, so it counts none. One that only says which calls
+        concern it may count those.
+        """
         one = self.in_force.get(name)
-        return one is not None and bool(one.digest)
+        return one is not None and bool(one.digest) and all(table.denies for table in one.tables)
+
+    def denies_all(self, name: str, question: AnyQuestion) -> bool:
+        """Return whether a scheduler's table denies every call of this tool by this agent."""
+        one = self.in_force.get(name)
+        try:
+            return one is not None and any(table.denies_all(question) for table in one.tables)
+        except Exception as error:  # noqa: BLE001 - a fault of ours: the tool is offered
+            note_fault("table", error, name)
+            return False
+
+    async def settle(self, timeout_s: float) -> None:
+        """Wait until the tables that were just announced are read, for at most this many seconds."""
+        if not self._tried.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._tried.wait(), timeout_s)
 
     @property
     def is_fresh(self) -> bool:
@@ -123,18 +168,22 @@ class LocalTables:
             self._reading.cancel()
 
     def _apply(self) -> None:
-        in_force = {
-            name: TableInForce(self._read[digest], digest, f"{revision[: MAX_REVISION - len(LOCAL)]}{LOCAL}")
-            for name, (digest, revision) in self._announced.items()
-            if digest in self._read
+        self.in_force = {
+            name: TableInForce(
+                tables,
+                one.digests[0] if one.is_one else "",
+                f"{one.revision[: MAX_REVISION - len(LOCAL)]}{LOCAL}",
+            )
+            for name, one in self._announced.items()
+            if (tables := tuple(self._read[digest] for digest in one.digests if digest in self._read))
         }
-        self.in_force = in_force
 
     def _missing(self) -> list[tuple[str, str]]:
         """Return schedulers and digests of the tables that are announced and not read yet."""
         return [
             (name, digest)
-            for name, (digest, _) in self._announced.items()
+            for name, one in self._announced.items()
+            for digest in one.digests
             if digest not in self._read and digest not in self._refused
         ]
 
@@ -145,9 +194,11 @@ class LocalTables:
                 for name, digest in missing:
                     await self._read_one(name, digest)
                 self._apply()
+                self._tried.set()
                 if self._missing():
                     await asyncio.sleep(AGAIN_S)
         finally:
+            self._tried.set()
             self._reading = None  # the next change of the roster begins again
 
     async def _read_one(self, name: str, digest: str) -> None:
@@ -169,6 +220,6 @@ class LocalTables:
             self._refused.add(digest)
             return
         if len(self._read) >= MAX_KEPT:
-            announced = {kept for kept, _ in self._announced.values()}
+            announced = {kept for one in self._announced.values() for kept in one.digests}
             self._read = {kept: one for kept, one in self._read.items() if kept in announced}
         self._read[digest] = table

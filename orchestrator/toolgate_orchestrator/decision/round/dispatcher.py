@@ -26,6 +26,7 @@ from toolgate_bus.protocol.signing import OTHER_SCHEME, Keyring, Kind, digest
 from toolgate_bus.ruling.counterfactual import ProposedCall
 from toolgate_bus.ruling.merge import NOTHING
 from toolgate_bus.ruling.round import Round, RoundResult
+from toolgate_bus.telemetry.loggers import get_logger
 
 from toolgate_orchestrator.decision.config import ToolgateConfig
 from toolgate_orchestrator.decision.faults import call_guarded
@@ -42,11 +43,13 @@ from toolgate_orchestrator.decision.round.decision_state import DecisionState, H
 from toolgate_orchestrator.decision.round.local_scheduler import LocalScheduler, consult
 from toolgate_orchestrator.decision.round.open_round import OpenRound
 from toolgate_orchestrator.decision.round.open_rounds import OpenRounds
+from toolgate_orchestrator.decision.round.overload import count_shed
 from toolgate_orchestrator.decision.round.wait_reports import Note
 from toolgate_orchestrator.decision.vacancy import tell_failing
 
 MAX_WAIT_S: Final = 86_400.0
 """Longest hold in seconds while something scarce is waited for, as the scheduler that gives it says."""
+_log = get_logger("toolgate.gate")
 EXCUSING: Final = 0.25
 """Fraction of the patience: if the own event loop stood still for longer, nobody is blamed for silence."""
 
@@ -121,8 +124,15 @@ class Dispatcher:
                 heard = self._hear_locally(audience, asking, answers, now)
                 if heard is not None:
                     call.agree_locally(heard, audience.group if everybody and not call.passed_over else None)
-                    await self.table.rest(call.started)
+                    if self.table.is_rest_due(call.started):
+                        await self.table.rest(call.started)
                     return RoundResult(NOTHING, (), (), (), (), heard, (), False, True)
+        if client is not None and client.overload.limits and phase == "select":
+            shed = client.overload.find_full(asked, now)
+            if shed:
+                awaited, asked = self._left_out(call, shed, awaited, asked)
+                unasked, everybody = {**(unasked or {}), **shed}, False
+                count_shed(shed)
         round_ = Round(
             awaited,
             patience=patience,
@@ -142,6 +152,8 @@ class Dispatcher:
                 client.bus.hurry_facts()  # they may hold the end that it waits for
             if asked and client is not None:
                 self._publish(client, question)
+                if client.overload.limits:
+                    client.overload.begin(question.key, asked)
             if unasked or hopeless:
                 for name in (*(unasked or ()), *hopeless):
                     round_.unreachable(name)
@@ -198,8 +210,7 @@ class Dispatcher:
     ) -> tuple[str, ...]:
         """Return the schedulers that are asked, or answer themselves, about a call that tables may deny.
 
-        If one does, nobody waits for the others. Those with a table have said that they need not see each
-        call; the rest are asked, as they may count calls.
+        If one does, nobody waits for the others. Those that count no calls are left out (`may_miss`).
         """
         client = self._client
         if client is None or not _denies(answers):
@@ -207,7 +218,7 @@ class Dispatcher:
         return tuple(
             name
             for name in asked
-            if name in answers or name in audience.shadows or not client.tables.has_one(name)
+            if name in answers or name in audience.shadows or not client.tables.may_miss(name)
         )
 
     @staticmethod
@@ -459,6 +470,8 @@ class Dispatcher:
 
     def _settle(self, client: GateClient, question: OpenRound, closed: RoundResult, patience: float) -> None:
         """Tidy up after a round: note silence, withdraw holds, and place late verdicts."""
+        if client.overload.limits:
+            self._measure(client, question, closed)
         if closed.agreed and not (question.has_shadows or question.call.passed_over or client.failures.rows):
             client.table.record_end(question, complete=True)
             return
@@ -477,6 +490,8 @@ class Dispatcher:
             # Silence proves nothing if less than the whole patience was given, by us or by our loop.
             fair = patience >= self._patience and question.lag <= patience * EXCUSING
             for name in closed.silent:
+                if name in question.asked and not outage:
+                    self._note_overload(client, name)
                 if question.audience.required.get(name):
                     self._give_up(client, question, closed, name, fair=fair and not outage)
                 elif name != IN_PROCESS:
@@ -494,6 +509,26 @@ class Dispatcher:
             for name in holders(closed.heard):
                 self.withdraw(question, name)
 
+    def _note_overload(self, client: GateClient, name: str) -> None:
+        """Note a question that stayed unanswered. Log once if the scheduler is asked too much."""
+        overload = client.overload
+        table = self.table
+        waiting = len(table.open)
+        if overload.record_silence(name, self._patience, time.monotonic(), waiting, table.find_waiting):
+            _log.warning(
+                "a scheduler is overloaded: calls that it cannot answer in time are denied at once, or run "
+                "without it if it is optional",
+                scheduler=name,
+                in_flight=len(overload.limits[name].in_flight),
+            )
+
+    def _measure(self, client: GateClient, question: OpenRound, closed: RoundResult) -> None:
+        """Note how long overloaded schedulers took to answer a question."""
+        seconds = {one.scheduler: one.seconds for one in closed.heard if one.verdict.action != "hold"}
+        ended = client.overload.end(question.key, question.asked, seconds, self._patience, time.monotonic())
+        for name in ended:
+            _log.info("a scheduler is overloaded no more", scheduler=name)
+
     @staticmethod
     def _tell_failing(name: str, closed: RoundResult) -> None:
         """Log once why an optional scheduler could not decide."""
@@ -505,6 +540,8 @@ class Dispatcher:
         """Tell the viewer of a call that a scheduler holds it, and that the hold is waited for."""
         call = question.call
         self.table.held.add(question.key)
+        if self._client is not None and self._client.overload.limits:
+            self._client.overload.release(question.key, heard.scheduler)
         if self._client is not None:
             self._client.bus.hurry_facts()  # they may hold the end that it waits for
         call.report_waits(self._note)

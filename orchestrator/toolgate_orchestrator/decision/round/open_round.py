@@ -28,7 +28,7 @@ from toolgate_bus.ruling.local_table import LocalAnswer
 from toolgate_bus.ruling.merge import RESTRICTIVE
 from toolgate_bus.ruling.round import Round, RoundResult
 from toolgate_bus.telemetry import metrics
-from toolgate_bus.telemetry.fact_metrics import trace_id
+from toolgate_bus.telemetry.fact_metrics import is_local, trace_id
 from toolgate_bus.transport.ports import HoldPlace
 
 from toolgate_orchestrator.decision.link.recipients import Recipients
@@ -130,6 +130,10 @@ class OpenRound:
         """Ask a scheduler once more, unless it has answered or holds: nobody may have read the question."""
         if name in self.asked and self._round.waits_for(name):
             self._judge.ask_again(self, name, version)
+
+    def waits_for(self, name: str) -> bool:
+        """Return whether a scheduler was asked, and has neither answered nor holds the call."""
+        return name in self.asked and self._round.waits_for(name) and name not in self._round.list_holding()
 
     def list_holds(self) -> list[HoldPlace]:
         """Return the holds that are waited for. Holds of hooks are stored nowhere, so they are left out."""
@@ -382,7 +386,9 @@ def count_verdict(call: DecisionState, heard: ReceivedVerdict) -> None:
     metrics.count(metrics.VERDICTS, heard.scheduler, action, *call.labels)
     if action != "continue":
         count_rule(heard)
-    if action != "hold":  # an answer is still to come
+    if is_local(heard.revision):
+        metrics.count(metrics.LOCAL_VERDICTS, heard.scheduler, action)
+    elif action != "hold":  # an answer is still to come
         trace = trace_id(call.question.trace) if call.question.trace else None
         took = metrics.ADMISSION_SECONDS if heard.phase == "admit" else metrics.VERDICT_SECONDS
         metrics.observe(took, heard.seconds, heard.scheduler, trace=trace)

@@ -64,14 +64,22 @@ class OpenRounds:
         self._ids: dict[Key, Sequence[str]] = {}
         self._older_ids: dict[Key, Sequence[str]] = {}
 
+    def is_rest_due(self, now: float) -> bool:
+        """Return whether `rest` would leave the event loop."""
+        return now >= self._rests_at
+
     async def rest(self, now: float) -> None:
         """Leave the event loop to others now and then, in a decision that waits for nobody.
 
         A caller that asks again and again would otherwise keep the bus from connecting.
         """
-        if now >= self._rests_at:
+        if self.is_rest_due(now):
             self._rests_at = now + REST_S
             await asyncio.sleep(0)
+
+    def find_waiting(self, scheduler: str) -> set[Key]:
+        """Return the open questions that wait for a scheduler, those that it holds left out."""
+        return {key for key, one in self.open.items() if one.waits_for(scheduler)}
 
     def join_group(self, session: str, now: float) -> bool:
         """Note that a call of a group is asked about. Return whether another of its session just ended."""

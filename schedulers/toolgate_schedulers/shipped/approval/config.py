@@ -21,6 +21,7 @@ from toolgate_bus.ruling.conditions.matching import (
     check_unique,
     describe_unseen,
 )
+from toolgate_bus.ruling.local_table import describe_conditions, encode_table
 
 from toolgate_schedulers.shipped.durability import DurabilityConfig
 
@@ -144,3 +145,16 @@ def _find_for_one(config: ApprovalConfig, call: ToolSelecting) -> ApprovalNeed |
 def tools_of(config: ApprovalConfig) -> Sequence[str]:
     """Return the globs of all tools whose calls can need a person. Other calls are not asked about."""
     return tuple(dict.fromkeys(glob for rule in config.rules if rule.action == "ask" for glob in rule.tools))
+
+
+def compile_table(config: ApprovalConfig) -> bytes:
+    """Return the local table: calls that no rule sends to a person need not be asked about."""
+    rules = [
+        {
+            "tools": rule.tools,
+            **describe_conditions(rule),
+            "answer": "ask" if rule.action == "ask" else "continue",
+        }
+        for rule in config.rules
+    ]
+    return encode_table(rules, "continue")

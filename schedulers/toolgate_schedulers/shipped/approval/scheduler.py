@@ -24,6 +24,7 @@ from toolgate_schedulers.author.scheduler import SchedulerContext
 from toolgate_schedulers.shipped.approval.config import (
     ApprovalConfig,
     ApprovalNeed,
+    compile_table,
     find_rule,
     find_rules,
     tools_of,
@@ -87,6 +88,7 @@ class ApprovalScheduler:
     def __init__(self, config: ApprovalConfig) -> None:
         self.config = config
         self.tools = tools_of(config)
+        self.local_table = compile_table(config)
         self.server_replicas = count_replicas(config.durability)
         self._due: dict[str, float] = {}
         """Times to look (again) at the answers that are to be given, by the loop's clock; by approval."""

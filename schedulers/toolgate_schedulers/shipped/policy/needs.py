@@ -112,6 +112,17 @@ class OrderMatcher(CallMatcher):
             yield from need.list_paths() if need is not None else ()
         yield from self.when if self.at_most is not None else ()
 
+    def list_watched(self) -> Iterator[tuple[Globs, CallMatcher]]:
+        """List the calls that the rule must know, by their tools and the conditions on their arguments.
+
+        Those are all that can count: whoever makes the call, it counts for and against others.
+        """
+        for need in (self.after, self.unless_after):
+            if need is not None:
+                yield need.tool, CallMatcher(when=need.when)
+        if self.at_most is not None:
+            yield self.tools, CallMatcher(when=self.when)
+
     @property
     def is_for_all(self) -> bool:
         """True if the rule is about every call of its tools, whoever makes it and with any arguments."""

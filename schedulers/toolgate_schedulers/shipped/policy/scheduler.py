@@ -14,7 +14,6 @@ the call is denied, or waits; if they are, the rule's action counts. Only a poli
 facts.
 """
 
-import json
 from collections.abc import Mapping
 from functools import cached_property
 from itertools import islice
@@ -35,7 +34,15 @@ from toolgate_bus.ruling.conditions.matching import (
     describe_unseen,
     explain_lineage,
 )
-from toolgate_bus.ruling.local_table import DEFAULT_RULE, Answer, deny_by_default, deny_by_rule, encode_table
+from toolgate_bus.ruling.local_table import (
+    DEFAULT_RULE,
+    Answer,
+    deny_by_default,
+    deny_by_rule,
+    describe_conditions,
+    encode_table,
+    list_concerns,
+)
 from toolgate_bus.ruling.merge import ORDER
 from toolgate_bus.ruling.observed import Observation, ObservedAction, add_observations
 
@@ -292,31 +299,33 @@ def _default(action: Action, call: ToolSelecting) -> Verdict:
 _ANSWERS: Final[Mapping[Action, Answer]] = MappingProxyType(
     {"allow": "continue", "deny": "deny", "ask": "ask"}
 )
-_CONDITIONS: Final[set[str]] = {"tools", "when", "agents", "labels", "sessions", "agent_targets"}
 
 
 def compile_table(config: PolicyConfig) -> bytes:
     """Return the local table of a configuration; empty without one.
 
-    Rules on order look at calls that only the policy knows, so with one of them it is asked about all calls.
-    Rules that ask a person or observe have it asked about theirs, and a policy that observes about all.
+    Rules that look at earlier calls, ask a person or observe have the policy asked about their calls, and a
+    policy that observes is asked about all. The calls that rules look back at are asked about, too: other
+    calls may depend on one while it is being decided, and facts tell only of decided calls.
     """
-    if config.order_rules or config.mode == "observe":
+    if config.mode == "observe":
         return b""
     rules: list[dict[str, Any]] = []
     for number, rule in enumerate(config.rules):
-        enforced = rule.mode == "enforce" and rule.action is not None
-        answer: Answer = _ANSWERS[rule.action] if enforced and rule.action is not None else "ask"
-        told = rule.model_dump(mode="json", by_alias=True, exclude_unset=True, include=_CONDITIONS)
-        if rule.schema_ is not None:
-            told["schema"] = json.loads(str(rule.schema_))
-        told |= {"name": name_of(rule, number), "answer": answer}
+        is_certain = rule.mode == "enforce" and not rule.is_ordered and rule.action is not None
+        answer: Answer = _ANSWERS[rule.action] if is_certain and rule.action is not None else "ask"
+        told = {"tools": rule.tools, **describe_conditions(rule), "name": name_of(rule, number)}
         if answer == "deny" and rule.reason is not None:
             told["reason"] = rule.reason
         elif answer == "continue":
             told["reason"] = _reason_to_allow(rule, name_of(rule, number))
-        rules.append(told)
-    return encode_table(rules, _ANSWERS[config.default])
+        rules.append({**told, "answer": answer})
+    default = _ANSWERS[config.default]
+    answers = [*(rule["answer"] for rule in rules), default]
+    if "continue" in answers:  # a denied call never counts: above the first continue nothing is missed
+        at = answers.index("continue")
+        rules[at:at] = list_concerns(one for rule in config.order_rules for one in rule.list_watched())
+    return encode_table(rules, default)
 
 
 class Policy:

@@ -17,6 +17,7 @@ from toolgate_bus.protocol.events import Continue, Modify, ToolSelecting, Verdic
 from toolgate_bus.ruling.conditions.arguments import Arguments, Name
 from toolgate_bus.ruling.conditions.conditions import Globs
 from toolgate_bus.ruling.conditions.matching import CallMatcher, check_unique
+from toolgate_bus.ruling.local_table import encode_table, list_concerns
 
 from toolgate_schedulers.author.scheduler import SchedulerContext
 from toolgate_schedulers.shipped.facts_from_now import FactsFromNow
@@ -194,6 +195,7 @@ class Router:
     def __init__(self, config: RouterConfig, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.config, self._clock = config, clock
         self.tools = tuple(dict.fromkeys(glob for one in config.routes for glob in one.from_))
+        self.local_table = encode_table(list_concerns((one.from_, one) for one in config.routes), "continue")
         self._states = [RouteState.of(one) for one in config.routes]
         self._watching: dict[str, list[TargetHealth]] = {}
         for state in self._states:

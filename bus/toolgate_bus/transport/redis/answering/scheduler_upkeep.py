@@ -23,25 +23,35 @@ if TYPE_CHECKING:
     from toolgate_bus.transport.redis.answering.shard_connection import ShardConnection
 
 QUIET_TIDY_S: Final = 5.0
-"""Seconds between two looks at an inbox from which nothing comes."""
+"""Seconds between two looks at an inbox from which nothing comes any more."""
+EMPTY_S: Final = 20.0
+"""Seconds without an entry after which everything was trimmed."""
+EMPTY_TIDY_S: Final = 60.0
+"""Seconds between two looks at an inbox from then on."""
 RETENTION_MS: Final = 10_000
 _log = get_logger("toolgate.bus")
 
 
 async def keep_tidy(lane: "ShardConnection") -> None:
     """Trim inboxes and the streams written to, and set their expiry, until cancelled."""
-    tidied = float("-inf")  # when all inboxes were looked at
+    tidied = asked = float("-inf")  # when all inboxes were looked at, and when the time was asked for
+    last_active = time.monotonic()
     while True:
         await anyio.sleep(BEAT_SECONDS)
         lane.host.heart.note_progress()
         if not lane.is_connected:
             continue
         now = time.monotonic()
-        everyone = now - tidied >= QUIET_TIDY_S
-        readers = [reader for reader in lane.joined.values() if reader.take_activity() or everyone]
+        active = {id(reader) for reader in lane.joined.values() if reader.take_activity()}
+        last_active = now if active else last_active
+        is_empty = now - last_active >= EMPTY_S
+        if now - asked >= QUIET_TIDY_S:
+            asked = now
+            lane.ask_time()
+        everyone = now - tidied >= (EMPTY_TIDY_S if is_empty else QUIET_TIDY_S)
+        readers = [reader for reader in lane.joined.values() if id(reader) in active or everyone]
         if everyone:
             tidied = now
-            lane.ask_time()
         with contextlib.suppress(ToolgateError):
             await _tidy(lane, readers)
             for reader in list(lane.joined.values()):

@@ -6,17 +6,14 @@ made delays no other. `publisher` queues facts, writes frames and reads the repl
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from toolgate_bus.protocol import packing
-from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
-from toolgate_bus.transport.ports import Arg, FactItem, FactPayload
+from toolgate_bus.transport.ports import FactItem, FactPayload
 
-FACTS_RETENTION_MS: Final = 3_600_000
-"""Milliseconds that facts are kept on the server."""
 KEPT_S: Final = 10.0
 """Seconds that a frame is kept after its confirmation: more than replicas are ever behind."""
 MAX_KEPT_BYTES: Final = 4 * 1024 * 1024
@@ -45,21 +42,25 @@ class FactBuffer:
         """True if a frame is on its way."""
         return bool(self._unconfirmed)
 
-    def add(self, waiting: Iterable[Callable[[], FactPayload]]) -> list[bytes]:
-        """Return frames of these facts, to be written now; each is unconfirmed until `confirm_oldest`."""
+    def add(self, waiting: Iterable[Callable[[], FactPayload]]) -> list[tuple[bytes, int]]:
+        """Return frames of these facts, to be written now, each with the number of its facts.
+
+        Each is unconfirmed until `confirm_oldest`.
+        """
         made = [fact for make in waiting for fact in _make_items(make)]
         frames = [(packing.frame(part), facts) for part, facts in _parts(made)]
         self._unconfirmed.extend(frames)
-        return [frame for frame, _ in frames]
+        return frames
 
-    def confirm_oldest(self) -> None:
-        """Note that the server has taken the oldest frame that was written."""
+    def confirm_oldest(self) -> bytes:
+        """Note that the server has taken the oldest frame that was written, and return that frame."""
         frame, _ = self._unconfirmed.popleft()
         now = time.monotonic()
         self._kept.append((now, frame))
         self._kept_bytes += len(frame)
         while self._kept and (self._kept_bytes > MAX_KEPT_BYTES or self._kept[0][0] < now - KEPT_S):
             self._kept_bytes -= len(self._kept.popleft()[1])
+        return frame
 
     def take_back(self) -> None:
         """Count the frames that are still kept as not confirmed: a failover may have forgotten them.
@@ -79,18 +80,6 @@ class FactBuffer:
         """Count the facts that the server may not have as dropped; nothing is written any more."""
         for _ in range(sum(facts for _, facts in self._unconfirmed)):
             metrics.count(metrics.FACTS_DROPPED)
-
-
-def keep_commands(keys: Keys, orchestrator: str, server_ms: int) -> list[Sequence[Arg]]:
-    """Return commands that keep an orchestrator's facts findable for an hour, and trim older ones."""
-    oldest = server_ms - FACTS_RETENTION_MS
-    return [
-        ("ZADD", keys.writers, server_ms, orchestrator),
-        ("ZREMRANGEBYSCORE", keys.writers, "-inf", oldest),
-        ("PEXPIRE", keys.writers, FACTS_RETENTION_MS),
-        ("PEXPIRE", keys.facts(orchestrator), FACTS_RETENTION_MS),
-        ("XTRIM", keys.facts(orchestrator), "MINID", "~", f"{oldest}-0"),
-    ]
 
 
 def _make_items(make: Callable[[], FactPayload]) -> list[FactItem]:

@@ -20,7 +20,7 @@ from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Arg, Commands
-from toolgate_bus.transport.redis.asking.fact_buffer import keep_commands
+from toolgate_bus.transport.redis.asking.fact_retention import keep_commands
 
 MAX_BYTES: Final = 8 * 1024 * 1024
 """Maximum size of one file in bytes; facts beyond it are dropped and counted."""

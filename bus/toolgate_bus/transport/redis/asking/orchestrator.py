@@ -32,7 +32,6 @@ from toolgate_bus.transport.ports import (
     override,
 )
 from toolgate_bus.transport.redis.asking.agent_report import AgentReport
-from toolgate_bus.transport.redis.asking.fact_buffer import FACTS_RETENTION_MS
 from toolgate_bus.transport.redis.asking.fact_spill import FactSpill
 from toolgate_bus.transport.redis.asking.hold_watch import HoldWatch
 from toolgate_bus.transport.redis.asking.orchestrator_heart import IDLE_INBOX_MS, OrchestratorHeart
@@ -190,7 +189,10 @@ class RedisOrchestratorBus(OrchestratorBus):
             if self._was_up:
                 await self._roster.leave(f"o:{self.orchestrator}")
                 written, now = await self._commands.pipeline(
-                    [("PEXPIRE", self._keys.facts(self.orchestrator), FACTS_RETENTION_MS), ("TIME",)]
+                    [
+                        ("PEXPIRE", self._keys.facts(self.orchestrator), self._outbox.retention.expiry_ms),
+                        ("TIME",),
+                    ]
                 )
                 if written == 1:
                     await self._heart.keep_facts(int(now[0]) * 1000)
@@ -391,6 +393,7 @@ class RedisOrchestratorBus(OrchestratorBus):
 
     def _adopt(self, view: RosterView) -> None:
         self._is_read = self._is_read or view.readers > 0
+        self._outbox.compressor.is_on = view.reads_compressed
         present = (*view.members, *view.gone)
         if self._schedulers.adopt(present, time.monotonic()):
             self._listener.on_roster_change(present)

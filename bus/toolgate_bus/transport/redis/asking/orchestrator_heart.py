@@ -14,7 +14,6 @@ from toolgate_bus.protocol.keys import Keys, shard_of
 from toolgate_bus.transport import lease
 from toolgate_bus.transport.ports import Arg
 from toolgate_bus.transport.redis.asking.agent_report import AgentReport
-from toolgate_bus.transport.redis.asking.fact_buffer import FACTS_RETENTION_MS, keep_commands
 from toolgate_bus.transport.redis.asking.publisher import Publisher
 from toolgate_bus.transport.redis.asking.verdicts import VerdictReader
 from toolgate_bus.transport.redis.client.connection import RedisCommands
@@ -112,7 +111,11 @@ class OrchestratorHeart:
         commands: list[Sequence[Arg]] = [
             *look.commands,
             *told,
-            *([("PEXPIRE", self._keys.facts(self._orchestrator), FACTS_RETENTION_MS)] if keeps_facts else []),
+            *(
+                [("PEXPIRE", self._keys.facts(self._orchestrator), self._outbox.retention.expiry_ms)]
+                if keeps_facts
+                else []
+            ),
             *self._agents.commands(),
             *self._upkeep(everything=hurry),
         ]
@@ -157,5 +160,7 @@ class OrchestratorHeart:
         return commands
 
     async def keep_facts(self, server_ms: int) -> None:
-        """Keep our facts findable for an hour, by the server's time, and drop older ones."""
-        await self._commands.pipeline(keep_commands(self._keys, self._orchestrator, server_ms))
+        """Keep our facts findable, by the server's time, and drop those that are too old."""
+        await self._outbox.retention.keep(
+            self._commands, self._keys, self._orchestrator, server_ms, self.view.read_ms
+        )

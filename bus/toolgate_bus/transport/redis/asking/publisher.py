@@ -18,7 +18,9 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Arg, FactPayload
-from toolgate_bus.transport.redis.asking.fact_buffer import FACTS_RETENTION_MS, FactBuffer
+from toolgate_bus.transport.redis.asking.fact_buffer import FactBuffer
+from toolgate_bus.transport.redis.asking.fact_compressor import FactCompressor
+from toolgate_bus.transport.redis.asking.fact_retention import FactRetention
 from toolgate_bus.transport.redis.client.connection import open_link
 from toolgate_bus.transport.redis.client.link import Link, ServerError, pack_command
 from toolgate_bus.transport.redis.roster.roster import BEAT_SECONDS
@@ -85,6 +87,7 @@ class Publisher:
         self._along_at = 0.0
         """Time from which they go along with questions (`time.monotonic`)."""
         self._facts = FactBuffer()
+        self.compressor, self.retention = FactCompressor(), FactRetention()
         self._facts_tag = _Facts(0)
         self._facts_refused = False
         self._is_trial = False
@@ -143,6 +146,7 @@ class Publisher:
         """
         now = time.monotonic()
         self._is_kept = False
+        self.compressor.forget()
         self._facts_refused = self._is_trial = False
         self._write_kept(now)
         again, self._again = self._again, []
@@ -317,7 +321,7 @@ class Publisher:
         if self._is_kept:
             return facts, tags
         self._is_kept = True
-        expiry = ("PEXPIRE", self._keys.facts(self._orchestrator), FACTS_RETENTION_MS)
+        expiry = ("PEXPIRE", self._keys.facts(self._orchestrator), self.retention.expiry_ms)
         return [*facts, pack_command(expiry)], (*tags, None)
 
     def _commands_along(self, link: Link) -> list[bytes]:
@@ -337,16 +341,18 @@ class Publisher:
             self._fact_timer = asyncio.get_running_loop().call_later(BEAT_SECONDS, self._write_facts)
             return []
         self._is_overdue = False
-        return [self._command_of(frame) for frame in self._make_frames()]
+        return [self._command_of(*made) for made in self._make_frames()]
 
-    def _make_frames(self) -> list[bytes]:
+    def _make_frames(self) -> list[tuple[bytes, int]]:
         """Make frames of all waiting facts, which are unconfirmed from now on."""
         waiting, self._waiting = self._waiting, []
         return self._facts.add(waiting)
 
-    def _command_of(self, frame: bytes) -> bytes:
+    def _command_of(self, frame: bytes, facts: int = 0) -> bytes:
         key = self._keys.facts(self._orchestrator)
-        return pack_command(("XADD", key, "*", "event", "facts", "frame", frame))
+        command = pack_command(("XADD", key, "*", *self.compressor.fields(frame, facts)))
+        self.retention.add(len(command))
+        return command
 
     def _write_unconfirmed(self, most: int | None = None) -> None:
         """Write the unconfirmed frames again, in order."""
@@ -378,7 +384,7 @@ class Publisher:
 
     def _on_facts_reply(self, reply: Any) -> None:
         if not isinstance(reply, ServerError):
-            self._facts.confirm_oldest()
+            self.compressor.confirm(self._facts.confirm_oldest(), reply)
             self._fact_written()
             if self._is_trial:
                 self._write_rest()
@@ -387,6 +393,7 @@ class Publisher:
             return
         metrics.count(metrics.REFUSED_WRITES, "facts")
         self._is_kept = False  # perhaps there is no stream yet that could expire
+        self.compressor.forget()
         self._facts_tag = _Facts(self._facts_tag.tried + 1)  # other replies under way do not count any more
         if not self._facts_refused:
             self._facts_refused = True

@@ -168,6 +168,7 @@ class HeartbeatSender:
             for member, value in beats:
                 firsts.append(len(commands))
                 commands += self._roster.beat(member, value, timed=TIME in commands)
+            commands, firsts = merge_names(commands, firsts)
             if not self._clock.is_synced and TIME not in commands:
                 commands.append(TIME)
             commands += (asks := self._shards.asks(self._number))
@@ -198,6 +199,22 @@ class HeartbeatSender:
         async with self._turn:  # a heartbeat on its way must not put it back
             self._left.add(member)
             await self._roster.leave(member, mark(self._number + 1, self._roster.seconds))
+
+
+def merge_names(commands: Sequence[Command], firsts: Sequence[int]) -> tuple[list[Command], list[int]]:
+    """Return the commands with the names of all members in one SADD a set, and each set's expiry once.
+
+    `firsts` are the places of commands whose replies matter; they are returned as they are then.
+    """
+    merged: dict[tuple[Any, ...], Command] = {}
+    for command in commands:
+        if command[0] == "SADD":
+            place = command[:2]
+            merged[place] = (*merged.get(place, place), *command[2:])
+        else:
+            merged[command] = command
+    kept = list(merged)
+    return list(merged.values()), [kept.index(commands[first]) for first in firsts]
 
 
 def _resolve(future: "asyncio.Future[None]") -> None:

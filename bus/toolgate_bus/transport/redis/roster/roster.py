@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, get_args
 
 from toolgate_bus.errors import CodecError
+from toolgate_bus.protocol import compression
 from toolgate_bus.protocol.keys import Keys, shard_of
 from toolgate_bus.protocol.names import RESERVED_NAMES
 from toolgate_bus.protocol.packing import VERSION, pack, unpack
@@ -46,6 +47,7 @@ EVERYONE: Final = ("schedulers", "orchestrators", "readers", OLD)
 """The kinds that people ask for: hooks only look for each other."""
 PART: Final = 256
 """Number of heartbeats read at a time."""
+_LATEST_MS: Final = 2**53
 _log = get_logger("toolgate.bus")
 
 
@@ -70,8 +72,18 @@ class RosterView:
     """Beginning of the digest that each living orchestrator has seen of each scheduler's local table.
 
     None for an orchestrator that uses no tables."""
+    plain_readers: frozenset[str] = frozenset()
+    """Living facts readers that do not say that they read compressed frames."""
+    read_ms: int = 0
+    """Server time in milliseconds up to which the slowest living facts reader has read; 0 if none tells."""
     hooks: frozenset[str] = frozenset()
     """Living owners of ledgers that hooks keep."""
+
+    @property
+    def reads_compressed(self) -> bool:
+        """True if everybody here who may read facts reads compressed frames."""
+        members = (*self.members, *self.gone)
+        return not self.plain_readers and all(compression.KIND in one.kinds for one in members)
 
     def readers_by_role(self) -> dict[str, int]:
         """Return the number of living facts readers in each role of `READER_ROLES`, and in `other` if any."""
@@ -127,15 +139,28 @@ def decode_tables(raw: bytes) -> dict[str, str] | None:
     return {name: one for name, one in told.items() if isinstance(name, str) and isinstance(one, str)}
 
 
-def encode_role(role: ReaderRole) -> bytes:
-    """Return a facts reader's heartbeat."""
-    return pack({"role": role})
+def encode_role(role: ReaderRole, read_ms: int = 0) -> bytes:
+    """Return a facts reader's heartbeat. `read_ms` is the server time up to which it has read; 0: unknown."""
+    told = {"role": role, "kinds": [compression.KIND]}
+    return pack({**told, "read_ms": read_ms} if read_ms else told)
+
+
+def decode_read_ms(raw: bytes) -> int:
+    """Return the time up to which a facts reader has read; 0 if it does not tell."""
+    told = _field(raw, "read_ms")
+    return told if type(told) is int and 0 < told < _LATEST_MS else 0
 
 
 def decode_role(raw: bytes) -> str:
     """Return the role in a facts reader's heartbeat: `follower` by default, `other` if unknown."""
     role = _field(raw, "role", "follower")
     return role if isinstance(role, str) and role in READER_ROLES else "other"
+
+
+def _is_plain(raw: bytes) -> bool:
+    """Return whether a facts reader's heartbeat does not say that it reads compressed frames."""
+    kinds = _field(raw, "kinds")
+    return not isinstance(kinds, list) or compression.KIND not in kinds
 
 
 def _field(raw: bytes, name: str, default: str | None = None) -> Any:
@@ -289,6 +314,8 @@ class Roster:
             },
             tables={name[2:]: decode_tables(beat) for name, beat in found.items() if name[0] == "o"},
             readers=len(roles),
+            read_ms=min(filter(None, (decode_read_ms(found[f"r:{name}"]) for name in roles)), default=0),
+            plain_readers=frozenset(name for name in roles if _is_plain(found[f"r:{name}"])),
             roles=roles,
             gone=gone,
             hooks=frozenset(name[2:] for name in found if name[0] == "h"),

@@ -114,7 +114,7 @@ async def read_rows(commands: Commands, keys: Sequence[Arg], *names: str) -> lis
 async def read_hashes(commands: Commands, keys: Sequence[str]) -> list[dict[str, str]]:
     """Return each hash as a whole; empty if it is missing or no hash."""
     replies = await commands.pipeline([("HGETALL", key) for key in keys]) if keys else []
-    return [_flat(reply, _text) for reply in replies]
+    return [flat(reply, _text) for reply in replies]
 
 
 async def put_field(commands: Commands, key: str, name: str, value: bytes) -> None:
@@ -124,7 +124,7 @@ async def put_field(commands: Commands, key: str, name: str, value: bytes) -> No
 
 async def read_hash(commands: Commands, key: str) -> dict[str, bytes]:
     """Return a hash as a whole. Raises TransportError."""
-    return _flat(await commands.execute("HGETALL", key))
+    return flat(await commands.execute("HGETALL", key))
 
 
 async def remove_fields(commands: Commands, key: str, names: Sequence[str]) -> None:
@@ -222,6 +222,11 @@ async def read_first(commands: Commands, starts: Iterable[tuple[str, str]], most
     return await commands.pipeline(asks) if asks else []
 
 
+async def read_entries(commands: Commands, asks: Sequence[tuple[str, bytes]]) -> list[Any]:
+    """Return the entry of each stream and id, in a page of its own; an empty page if it is gone."""
+    return await commands.pipeline([("XRANGE", key, id_, id_, "COUNT", 1) for key, id_ in asks])
+
+
 async def read_last(commands: Commands, keys: Iterable[str], most: int) -> list[Any]:
     """Return a page of each stream, newest first."""
     asks = [("XREVRANGE", key, "+", "-", "COUNT", most) for key in keys]
@@ -257,7 +262,7 @@ async def read_stream_size(commands: Commands, key: str) -> StreamSize | None:
     (reply,) = await commands.pipeline([("XINFO", "STREAM", key)])
     if isinstance(reply, Exception):
         return StreamSize() if "no such key" in str(reply) else None
-    told = _flat(reply)
+    told = flat(reply)
     return StreamSize(
         int(told.get("length", 0)),
         int(told.get("entries-added", told.get("length", 0))),
@@ -299,7 +304,7 @@ async def read_backlogs(
     replies = await commands.pipeline([("XINFO", "GROUPS", keys.inbox(name)) for name in schedulers])
     found = dict(zip(schedulers, replies, strict=True))
     there = {name: reply for name, reply in found.items() if not isinstance(reply, Exception)}
-    groups = {name: _furthest([_flat(one) for one in reply]) for name, reply in there.items()}
+    groups = {name: _furthest([flat(one) for one in reply]) for name, reply in there.items()}
     last = {name: _text(one.get("last-delivered-id", b"0-0")) for name, one in groups.items()}
     starts = [(keys.inbox(name), f"({id_}") for name, id_ in last.items()]
     pages = dict(zip(groups, await read_first(commands, starts, COUNTED), strict=True))
@@ -341,11 +346,11 @@ async def read_consumers(commands: Commands, inbox: str, scheduler: str) -> list
     replies = await commands.pipeline(
         [("XINFO", "CONSUMERS", inbox, group) for group in (scheduler, SHARED_GROUP)]
     )
-    each = [_flat(one) for reply in replies if not isinstance(reply, Exception) for one in reply]
+    each = [flat(one) for reply in replies if not isinstance(reply, Exception) for one in reply]
     return [(_text(one["name"]), int(one["pending"]), int(one["idle"]) / 1000) for one in each]
 
 
-def _flat(pairs: Any, of: Any = lambda value: value) -> dict[str, Any]:
+def flat(pairs: Any, of: Any = lambda value: value) -> dict[str, Any]:
     """Return names and values as RESP2 (flat) or RESP3 (a map) sends them; empty for anything else."""
     if isinstance(pairs, dict):
         return {_text(name): of(value) for name, value in pairs.items()}
