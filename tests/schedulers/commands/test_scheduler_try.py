@@ -214,5 +214,7 @@ def test_a_call_that_lacks_what_the_scheduler_needs_is_told_what_to_add(tried, t
         "  router: continue",
         '  `"available_tools": […]` in the call says which tools may replace it',
     ]
-    offered = tried("router", search | {"available_tools": ["search", "cheap"]}, options=["--config", "router.yaml"])
-    assert offered.stdout.splitlines()[1] == "  router: modify: cheap; no reason given"
+    offered = tried(
+        "router", search | {"available_tools": ["search", "cheap"]}, options=["--config", "router.yaml"]
+    )
+    assert offered.stdout.splitlines()[1] == "  router: modify: cheap; routed from search to cheap"
