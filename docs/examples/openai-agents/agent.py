@@ -1,4 +1,4 @@
-"""A desk that hands over to billing, on the OpenAI Agents SDK. What Toolgate needs are the guard and `gate`."""
+"""A desk that hands over to billing, on the OpenAI Agents SDK. Toolgate needs the guard and `gate`."""
 
 from agents import Agent, function_tool
 from toolgate_orchestrator import Guard
