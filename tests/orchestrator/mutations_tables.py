@@ -187,8 +187,8 @@ MUTANTS = (
         "local tables",
         "who counts the calls that concern it is not told of one that a table denies",
         _TABLES,
-        "        return one is not None and one.table.denies\n",
-        "        return one is not None\n",
+        "        return one is not None and bool(one.digest) and all(table.denies for table in one.tables)\n",
+        "        return one is not None and bool(one.digest)\n",
         f"{_GATE}::test_who_says_which_calls_concern_it_learns_of_one_that_a_table_denies",
     ),
     Mutant(

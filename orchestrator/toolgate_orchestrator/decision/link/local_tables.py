@@ -139,7 +139,7 @@ class LocalTables:
         concern it may count those.
         """
         one = self.in_force.get(name)
-        return one is not None and all(table.denies for table in one.tables)
+        return one is not None and bool(one.digest) and all(table.denies for table in one.tables)
 
     def denies_all(self, name: str, question: AnyQuestion) -> bool:
         """Return whether a scheduler's table denies every call of this tool by this agent."""
