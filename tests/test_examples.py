@@ -17,7 +17,9 @@ pytestmark = [pytest.mark.system, pytest.mark.acceptance, pytest.mark.timeout(60
 FOLDER = ROOT / "docs" / "examples"
 BY_MAKE = "cedar"
 """Started by the command of its page; the others in environments that the tests have anyway."""
-ENVIRONMENTS = dict.fromkeys(("langgraph", "pydantic-ai"), "langchain__pydantic_ai")
+ENVIRONMENTS = dict.fromkeys(("langgraph", "pydantic-ai"), "langchain__pydantic_ai") | {
+    "openai-agents": "openai_agents"
+}
 """Environment of an adapter that has an example's framework; the others run where the tests run."""
 EXAMPLES = sorted(file.parent.name for file in FOLDER.glob("*/main.py"))
 

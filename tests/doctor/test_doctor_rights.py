@@ -58,6 +58,12 @@ async def test_the_user_doctor_may_look_at_everything_of_a_fleet_with_budgets(tm
         assert {"server-version", "server-persistence", "inboxes", "budgets", "facts", "held"} <= {
             *found.of("ok")
         }
+        # an agent may not read how old a heartbeat is; that does not make the scheduler dead
+        seen = await diagnosed(server.url("agent"), "--role", "orchestrator")
+        assert "cost-aware" in seen.one("roster-one-replica", "notice")["what"]
+        listing = process("toolgate", "scheduler", "list", env={"TOOLGATE_REDIS_URL": server.url("agent")})
+        assert listing.wait(30) == 2
+        assert "gives this user no right" in listing.stderr
 
 
 @pytest.mark.parametrize(

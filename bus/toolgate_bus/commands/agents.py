@@ -62,7 +62,9 @@ _LOOK_S: Final = 0.05
 _SAY_AGAIN_S: Final = 1.0
 _REFRESH_S: Final = 0.5
 _COLUMNS: Final = ("agent", "session", "now", "turns", "calls", "vetoes", "spent", "age")
-_NOBODY: Final = "No agent is alive. `toolgate run` and `toolgate chat` start some."
+_NOBODY: Final = (
+    "No agent is alive. One is listed during a turn: of `toolgate run` or `chat`, or in `guard.turn(…)`."
+)
 WaitOption = Annotated[
     float, typer.Option(min=0, metavar="SECONDS", help="Longest wait until they have ended.")
 ]

@@ -213,7 +213,8 @@ def _show(rules: Sequence[SuggestedRule], out: Path | None) -> None:
     err_console.print(table)
     if out is not None:
         name = escape(out)
-        err_console.print(f"{name} is written. Read it, then: toolgate scheduler run policy --config {name}")
+        after = f"Read it, then: toolgate scheduler run policy --config {name}"
+        err_console.print(f"{name} is written. {after}", soft_wrap=True)
 
 
 def _words(one: SuggestedRule) -> str:

@@ -266,7 +266,8 @@ def list_(
     else:
         err_console.print(
             f"No scheduler is alive in namespace {namespace}. "
-            "Start one: toolgate scheduler run policy --config rules.yaml"
+            "Start one: toolgate scheduler run policy --config rules.yaml",
+            soft_wrap=True,
         )
     if not json_ and (readers := readers_line(view.readers_by_role())):
         err_console.print(readers)

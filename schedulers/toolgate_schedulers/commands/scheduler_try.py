@@ -209,6 +209,7 @@ def _sight(rule: CallMatcher, tools: Sequence[str], call: ToolSelecting) -> tupl
 
 MAX_CALL: Final = 1 << 20
 SPELLINGS: Final = {"tool": "tool_name", "arguments": "tool_input"}
+_REPLACERS: Final = ("heuristic", "router")
 SAMPLE: Final = '\'{"tool": "delete_file", "arguments": {"path": "a.txt"}}\''
 
 
@@ -238,6 +239,13 @@ class ReasonFinder:
     def where(self, reason: RulingReason) -> str:
         """Return file and line of the rule."""
         return self._document.where(reason.place) if self._document is not None else ""
+
+    def hint(self, tried: TriedCall) -> str:
+        """Return what the call lacks to be replaced, in words; empty if it lacks nothing."""
+        listed = "available_tools" in tried.call.model_fields_set
+        if self._spec not in _REPLACERS or listed or not isinstance(tried.answer, Continue):
+            return ""
+        return '`"available_tools": […]` in the call says which tools may replace it'
 
 
 def parse_call(text: str) -> ToolSelecting:
@@ -270,6 +278,12 @@ async def try_calls(
     tried = []
     async with trial(scheduler) as asker:
         for call in calls:
+            if call.phase not in scheduler.phases:
+                phases = " and ".join(scheduler.phases)
+                why = f"{scheduler.name} rules in the phase {phases}, not in {call.phase}"
+                to_do = f'add `"phase": "{scheduler.phases[0]}"` to the call'
+                tried.append(TriedCall(call, None, f"{why}: {to_do}", asked=False))
+                continue
             fields = call.model_dump(exclude={"tool_name", "tool_input", "ttl_ms"}, exclude_unset=True)
             try:
                 asked = asker.pose(call.tool_name, call.tool_input, timeout_s=timeout_s, **fields)
@@ -292,6 +306,8 @@ def show(tried: TriedCall, name: str, reasons: ReasonFinder) -> None:
     console.print(f"{escape(call.tool_name)} {escape(arguments)}", soft_wrap=True)
     word, why = _words(tried)
     console.print(f"  {escape(name)}: [bold]{word}[/]{escape(f': {why}') if why else ''}", soft_wrap=True)
+    if hint := reasons.hint(tried):
+        console.print(f"  {escape(hint)}", soft_wrap=True)
     reason = reasons.find(tried)
     if reason is None:
         return

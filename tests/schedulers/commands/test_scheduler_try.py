@@ -201,3 +201,20 @@ def test_a_wrong_call_is_told_with_a_sample(tried, call, said):
     assert ended.wait() == 2
     assert said in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_a_call_that_lacks_what_the_scheduler_needs_is_told_what_to_add(tried, tmp_path):
+    (tmp_path / "slots.yaml").write_text("pools: [{name: deploy, tools: deploy}]")
+    (tmp_path / "router.yaml").write_text("routes: [{from: search, to: cheap}]")
+    early = tried("slots", {"tool": "deploy"}, options=["--config", "slots.yaml"]).stdout
+    assert 'slots rules in the phase admit, not in select: add `"phase": "admit"`' in early
+    search = {"tool": "search"}
+    alone = tried("router", search, options=["--config", "router.yaml"]).stdout.splitlines()
+    assert alone[1:] == [
+        "  router: continue",
+        '  `"available_tools": […]` in the call says which tools may replace it',
+    ]
+    offered = tried(
+        "router", search | {"available_tools": ["search", "cheap"]}, options=["--config", "router.yaml"]
+    )
+    assert offered.stdout.splitlines()[1] == "  router: modify: cheap; routed from search to cheap"

@@ -104,6 +104,16 @@ async def test_seconds_are_settled_by_how_long_the_call_took():
     assert await world.actions(2, "unknown") == ["deny", "deny"]  # a second is reserved, half a one is left
 
 
+async def test_seconds_are_reserved_as_nine_in_ten_calls_took_them():
+    world = World({"name": "long", "unit": "seconds", "limit": 10})
+    for seconds in (1, 2, 3, 4, 5, 6, 7, 8, 9, 100):
+        world.scheduler.learned.hear(
+            {"event": "tool:post", "tool": "search", "seconds": seconds, "success": True}
+        )
+    assert await world.actions(2) == ["continue", "deny"]
+    assert [one.reserved for one in await world.shared.ledger.balances()] == [9_000_000]
+
+
 async def test_tokens_and_requests_are_reserved_by_the_estimate_and_settled_by_the_usage():
     world = World(
         {"name": "tokens", "unit": "tokens", "limit": 5000},

@@ -111,7 +111,7 @@ async def _with_roster(context: Context) -> tuple[Context, list[Finding]]:
 
     async def read(context: Context) -> Sequence[Finding]:
         if context.commands is not None:
-            views.append(await Roster(context.commands, context.namespace).read(ages=True))
+            views.append(await Roster(context.commands, context.namespace).read())
         return ()
 
     found = await _one(Check("roster", "roster", read), context)

@@ -30,6 +30,7 @@ from toolgate_schedulers.shipped.cost_aware.estimates import (
     ENOUGH,
     Candidate,
     CostHistory,
+    microseconds,
     quantile,
     tokens_of_request,
 )
@@ -38,7 +39,6 @@ from toolgate_schedulers.shipped.cost_aware.llm_prices import LlmConfig, count_t
 UNKNOWN_S: Final = UNIT
 """Duration that is reserved for a tool of which none is known: one second, in microseconds."""
 _DECIMAL: Final = re.compile(r"(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,6})?")
-_MAX_S: Final = 366 * 86_400
 
 
 class UnreadableArgumentError(Exception):
@@ -144,7 +144,7 @@ def costs_of(config: CostAwareConfig, fact: Mapping[str, Any]) -> dict[str, int]
             continue
         amount: int | None = 1
         if budget.unit == SECONDS:
-            amount = _microseconds(fact.get("seconds"))
+            amount = microseconds(fact.get("seconds"))
         elif budget.unit == TOKENS:
             amount = tokens_used(config.llm, fact)
         if amount is not None:
@@ -184,16 +184,10 @@ def _duration(config: CostAwareConfig, learned: CostHistory, candidate: Candidat
     tool = candidate.tool
     price = config.tools.get(tool, config.default)
     declared = round((price.latency_s or config.default.latency_s or 0) * UNIT)
-    known = learned.latencies.get(tool, ()) if config.learn else ()
+    known = learned.durations.get(tool, ()) if config.learn else ()
     if len(known) >= ENOUGH:
         return max(declared, quantile(known, 0.9), 1)
     return declared or UNKNOWN_S
-
-
-def _microseconds(seconds: Any) -> int | None:
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= _MAX_S:
-        return None
-    return round(seconds * UNIT)
 
 
 def _read(budget: Budget, path: str, arguments: Mapping[str, Any]) -> Any:

@@ -345,9 +345,13 @@ class Roster:
     async def _with_ages(self, members: tuple[Member, ...]) -> tuple[Member, ...]:
         if not members:
             return ()
-        left = await self._commands.pipeline(
-            [("PTTL", self._keys.member(f"s:{member.name}:{member.replica}")) for member in members]
-        )
+        asked: list[Command] = [
+            ("PTTL", self._keys.member(f"s:{member.name}:{member.replica}")) for member in members
+        ]
+        left = await self._commands.pipeline(asked)
+        for command, reply in zip(asked, left, strict=True):
+            if isinstance(reply, Exception):  # a member whose age is refused is not dead
+                raise refusal_of(command, reply)
         return tuple(
             replace(member, age=max(0.0, EXPIRY_SECONDS - ms / 1000))
             for member, ms in zip(members, left, strict=True)
