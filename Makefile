@@ -27,7 +27,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo example shell test test-newest test-system test-adapters test-clients test-fast lint docs check soak soak-memory soak-llm soak-attacks soak-oracle soak-tables soak-properties soak-ha soak-slots soak-containers soak-failovers soak-lives soak-serve simulate simulate-mutants mutants cost dist up down clean
+.PHONY: help demo example shell test test-newest test-system test-adapters test-clients test-fast lint docs check soak soak-memory soak-llm soak-attacks soak-oracle soak-tables soak-properties soak-ha soak-slots soak-containers soak-failovers soak-lives soak-serve simulate simulate-mutants mutants cost bench-fleet dist up down clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name line; \
@@ -128,6 +128,9 @@ mutants: $(DEV) ## break the code on purpose and see the tests go red
 
 cost: $(DEV) ## a decision beside another version: AGAINST=v0.1.0
 	@$(BIN)/python tests/benchmarks/cost.py $(AGAINST)
+
+bench-fleet: $(DEV) ## what scheduling saves a fleet, beside bounds; SEEDS=3
+	@$(BIN)/python tests/benchmarks/fleet/benefit.py $(if $(filter command line,$(origin SEEDS)),--seeds $(SEEDS)) $(if $(PICTURE),--picture $(PICTURE))
 
 dist: $(DEV) ## build sdist and wheel, try them in bare environments
 	@$(BIN)/python tests/distribution/build.py $(EXTRAS)

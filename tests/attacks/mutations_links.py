@@ -151,8 +151,8 @@ MUTANTS = (
         "bus",
         "facts that the server refused are gone",
         f"{BUS}/transport/redis/asking/publisher.py",
-        "        if not isinstance(reply, ServerError):\n            self.compressor.confirm(self._facts.confirm_oldest(), reply)",
-        "        self._facts.confirm_oldest()\n        if not isinstance(reply, ServerError):",
+        "        if not isinstance(reply, ServerError):\n            self.compressor.confirm(",
+        "        if self._facts.confirm_oldest() or True:\n            getattr(self, '_nobody', print)(",
         "../bus/transport/test_redis_faults.py::test_facts_that_a_full_server_refused_are_written_once_it_is_not",
     ),
 )

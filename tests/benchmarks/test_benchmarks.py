@@ -12,11 +12,15 @@ from toolgate_schedulers.shipped.provenance import ProvenanceConfig
 pytestmark = pytest.mark.pure
 
 HERE = Path(__file__).parent
-BENCHMARKS = sorted(file.stem for file in HERE.glob("*.py") if "\nOPTIONS = " in file.read_text())
+BENCHMARKS = sorted(
+    file.relative_to(HERE).with_suffix("").as_posix()
+    for file in HERE.rglob("*.py")
+    if "\nOPTIONS = " in file.read_text()
+)
 
 
 def test_all_benchmarks_are_looked_at() -> None:
-    assert {"cost", "fleet", "rate", "slots"} <= set(BENCHMARKS)
+    assert {"cost", "fleet", "fleet/benefit", "rate", "slots"} <= set(BENCHMARKS)
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)

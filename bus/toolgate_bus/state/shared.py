@@ -29,10 +29,11 @@ def connect_shared_state(
     apart = "-shadow" if shadow else ""
     book = f"budget{apart}"
     reading = RedisCommands(url, "toolgate-facts", connections=1)
+    following = RedisCommands(url, "toolgate-news", connections=1)
     waiting = RedisCommands(url, "toolgate-notices", connections=1)
 
     async def aclose() -> None:
-        for each in (reading, waiting):
+        for each in (reading, following, waiting):
             await each.aclose()
 
     return SharedState(
@@ -40,6 +41,7 @@ def connect_shared_state(
         RedisLedger(commands, namespace, book, find_epoch_file(url, namespace, book)),
         book,
         FactsReader(reading, namespace, beside=commands),
+        FactsReader(following, namespace, beside=commands),
         RedisCounter(commands, namespace),
         RedisBuckets(commands, namespace, f"buckets{apart}"),
         RedisCallCounter(commands, namespace, f"tally{apart}"),
@@ -56,11 +58,13 @@ async def _nothing() -> None:
 
 def make_shared_state() -> SharedState:
     """Make the shared state in this process. Its facts are the ones that a test tells."""
+    facts = MemoryFacts()
     return SharedState(
         MemoryStore(),
         MemoryLedger(),
         "budget",
-        MemoryFacts(),
+        facts,
+        facts.view(),
         MemoryCounter(),
         MemoryBuckets(),
         MemoryCallCounter(),
@@ -80,6 +84,12 @@ class MemoryFacts(FactStream):
         self._read = 0
         self.living: set[str] = set()
         """Orchestrators that count as alive."""
+
+    def view(self) -> "MemoryFacts":
+        """Return a second reader of the same facts, with a position of its own."""
+        other = MemoryFacts()
+        other._facts, other.living = self._facts, self.living
+        return other
 
     def tell(self, event: str, orchestrator: str = "o", **fields: Any) -> None:
         """Add a fact."""

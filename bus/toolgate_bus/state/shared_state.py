@@ -22,6 +22,9 @@ class SharedState:
     book: str
     """Name of the ledger's book; shadows have one of their own."""
     facts: FactStream
+    """Facts for the keeper of the book, which notes its position."""
+    news: FactStream
+    """The same facts, for a scheduler that follows how calls go in every replica."""
     turns: SharedCounter
     buckets: Buckets
     tally: CallCounter

@@ -85,7 +85,7 @@ def status(
     A scheduler without a table is asked about each call.
 
     Exit codes: 0 the rules that each scheduler announces are in force everywhere; 1 some gate still
-    uses older rules, or replicas differ; 2 an option is wrong, or no server was found.
+    uses older rules, replicas differ, or no scheduler is alive; 2 an option is wrong, or no server was found.
     """
     with join_bus(redis, namespace, None) as settings:
         url, where = str(settings.redis), settings.namespace
@@ -96,8 +96,8 @@ def status(
     elif found:
         console.print(_table(found))
     else:
-        console.print("No scheduler is alive here.")
-    if not all(one.is_everywhere for one in found):
+        console.print("No scheduler is alive here. Start one: toolgate scheduler run policy --config FILE")
+    if not found or not all(one.is_everywhere for one in found):
         raise typer.Exit(1)
 
 
@@ -107,7 +107,7 @@ async def _look(url: str, namespace: str, wait_s: float) -> list[TableState]:
         roster = Roster(commands, namespace)
         while True:
             found = describe_tables(await roster.read())
-            if all(one.is_everywhere for one in found) or time.monotonic() >= until:
+            if (found and all(one.is_everywhere for one in found)) or time.monotonic() >= until:
                 return found
             await anyio.sleep(LOOK_S)
 

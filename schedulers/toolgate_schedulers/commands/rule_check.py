@@ -22,6 +22,7 @@ from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.storage.agent_directory import AgentDirectory
 
+from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
 from toolgate_schedulers.shipped.rule_listing import CONFIGS, list_subjects
 from toolgate_schedulers.worker.bus_address import bus_url
 
@@ -57,9 +58,7 @@ class RuleCheck:
     def refuse(self) -> None:
         """Raise ConfigError if any doubt is certain."""
         if self.certain:
-            raise ConfigError(
-                "\n".join([*self.certain, "--strict refuses rules that do not fit living agents"])
-            )
+            raise ConfigError("\n".join([*self.certain, "--strict refuses what is doubtful"]))
 
     def show(self, *, quiet: bool = False) -> None:
         """Print the doubts and, unless `quiet`, the parts that could not be compared."""
@@ -89,10 +88,11 @@ _SILENT: Final = {True: "", False: " (but not all living agents have reported th
 def compare(spec: str, document: Document, living: LivingTools, tools: Sequence[str] = ()) -> RuleCheck:
     """Compare with living agents; `tools`, the scheduler's own globs, count if the scheduler is not
     shipped."""
+    alone = _doubts_without_agents(spec, document)
     if not living.processes:
-        return RuleCheck(missing="the living agents report no tools" if living.silent else NO_AGENT)
+        return RuleCheck(alone, missing="the living agents report no tools" if living.silent else NO_AGENT)
     subjects = _subjects(spec, document, tools)
-    doubts = [(document.where(one.place), one) for one in find_doubts(subjects, living)]
+    doubts = [*alone, *((document.where(one.place), one) for one in find_doubts(subjects, living))]
     missing = f"{living.silent} agent processes have reported no tools" if living.silent else ""
     return RuleCheck(doubts, len(living.tools), living.processes, missing)
 
@@ -118,10 +118,21 @@ def compare_at_bus(
 
             living = run_async(read)
     except NoServer:
-        return RuleCheck(missing="no server is running")
+        return RuleCheck(_doubts_without_agents(spec, document), missing="no server is running")
     except TransportError as error:
-        return RuleCheck(missing=f"the bus is away ({error})")
+        return RuleCheck(_doubts_without_agents(spec, document), missing=f"the bus is away ({error})")
     return compare(spec, document, living, tools)
+
+
+def _doubts_without_agents(spec: str, document: Document) -> list[tuple[str, Doubt]]:
+    """Return the doubts that need no living agent: weights that choose among nothing."""
+    model = CONFIGS.get(spec)
+    config = None if model is None else check(model, document.mapping(), document)
+    if not isinstance(config, CostAwareConfig) or not config.idle_weights:
+        return []
+    field, _, words = config.idle_weights.partition(": ")
+    place = (field.partition(" ")[0],)
+    return [(document.where(place), Doubt(place, words))]
 
 
 def _subjects(spec: str, document: Document, tools: Sequence[str]) -> Iterator[RuleSubject]:

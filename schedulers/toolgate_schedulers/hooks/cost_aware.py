@@ -21,7 +21,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, model_validator
 from toolgate_bus.config.check import check
-from toolgate_bus.errors import TransportError
+from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.ledger.money.epoch_file import find_epoch_file
 from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.protocol.events import NAME_PATTERN, Deny, Failure, Verdict
@@ -84,6 +84,7 @@ class HookLedger:
             ledger=RedisLedger(commands, namespace, BOOK, find_epoch_file(url, namespace, BOOK)),
             book=BOOK,
             facts=facts,
+            news=facts,
         )
         self._beating: asyncio.Task[None] | None = None
 
@@ -174,7 +175,16 @@ class _PendingCall:
 class HookCostAware:
     """Handlers of one session."""
 
-    def __init__(self, scheduler: CostAware, shared: SharedState, owner: str, session: str = "") -> None:
+    def __init__(
+        self,
+        scheduler: CostAware,
+        shared: SharedState,
+        owner: str,
+        session: str = "",
+        mounted: Callable[[], Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Rule with this scheduler; `mounted` returns the session's tools, to learn what they declare."""
+        self._mounted = mounted
         self._scheduler, self._shared, self._owner, self._session = scheduler, shared, owner, session
         self._pending: dict[str, _PendingCall] = {}
         self._requests = 0
@@ -190,6 +200,11 @@ class HookCostAware:
         call = question_in(data)
         if call is None:
             return None
+        if self._mounted is not None:  # tools are mounted after hooks: the first call is the time to look
+            mounted, self._mounted = self._mounted, None
+            self._scheduler.configure(with_declared(self._scheduler.config, mounted()))
+            if self._scheduler.config.idle_weights:
+                _log.warning("the weights choose among nothing", fix=self._scheduler.config.idle_weights)
         verdict: Verdict
         self._counts = self._counts or bool(
             accounts_of(self._scheduler.config, Payer.of(call), {}, time.time())
@@ -216,6 +231,9 @@ class HookCostAware:
         pending = self._pending.get(_key(data, _tool(data)))
         if pending is not None:
             pending.running_since = time.monotonic()
+            # What the record of a gate would say, for the score.
+            told = {"event": "decision", "id": pending.decision, "outcome": "continue"}
+            self._scheduler.follow({**told, "final_tool": _tool(data)})
 
     async def on_tool_end(self, event: str, data: dict[str, Any]) -> Any:
         """Settle a call whose tool has run, or release it if the tool could not run."""
@@ -226,10 +244,13 @@ class HookCostAware:
         ran = _as_mapping(data.get("error")).get("type") not in _DID_NOT_RUN
         cost = micro(output.get("cost_usd"))
         await self._tell(pending.decision, cost, ran=ran)
-        if event == "tool:post" and pending.running_since is not None:
-            told = {"tool": _tool(data), "cost": cost, "success": True}
-            seconds = time.monotonic() - pending.running_since
-            await self._scheduler.hear({"event": "tool:post", "seconds": seconds, **told})
+        if pending.running_since is not None:
+            told: dict[str, Any] = {"event": event, "decision_id": pending.decision, "tool": _tool(data)}
+            told |= {"cost": cost, "seconds": time.monotonic() - pending.running_since}
+            if event == "tool:error":
+                told["error"] = str(_as_mapping(data.get("error")).get("type"))
+            self._scheduler.follow(told)
+            await self._scheduler.hear(told)
 
     async def on_denied(self, _event: str, data: dict[str, Any]) -> Any:
         """Release a call that any hook denied."""
@@ -288,7 +309,8 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cl
     remote = None if settings.redis is None else HookLedger(check_url(settings.redis), settings.namespace)
     shared = make_shared_state() if remote is None else remote.shared
     scheduler.use(shared)
-    hook = HookCostAware(scheduler, shared, "" if remote is None else remote.owner, session)
+    mounted = (lambda: coordinator.get("tools") or {}) if settings.weighs else None
+    hook = HookCostAware(scheduler, shared, "" if remote is None else remote.owner, session, mounted)
     if remote is not None:
         await remote.start(scheduler, hook.pay)
     take_off = register(
@@ -312,6 +334,37 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cl
             await remote.aclose(scheduler)
 
     return cleanup
+
+
+def with_declared(config: CostAwareConfig, tools: Mapping[str, Any]) -> CostAwareConfig:
+    """Return the configuration with the groups, costs and durations that mounted tools declare.
+
+    A tool may have the attributes `interchangeable_with` (names of tools), `cost_usd` and `latency_s`. What
+    the configuration says of a tool counts first, and its own `alternatives` replace all declared groups.
+    """
+    groups: list[list[str]] = []
+    for name, tool in tools.items():
+        told = getattr(tool, "interchangeable_with", ())
+        names = [one for one in told if one in tools] if isinstance(told, list | tuple) else []
+        if names:
+            joined = [group for group in groups if set(group) & {name, *names}]
+            groups = [group for group in groups if group not in joined]
+            groups.append(list(dict.fromkeys([*(one for group in joined for one in group), name, *names])))
+    prices = {
+        name: {"cost": getattr(tool, "cost_usd", None), "latency_s": getattr(tool, "latency_s", None)}
+        for name, tool in tools.items()
+        if name not in config.tools and any(name in group for group in groups)
+    }
+    try:
+        asked = {"tools": prices, "alternatives": [{"tools": group} for group in groups if len(group) > 1]}
+        declared = check(CostAwareConfig, asked, "what the session's tools declare")
+    except ConfigError as error:
+        _log.warning("what tools declare is left out", error=str(error))
+        return config
+    changed = {"tools": {**declared.tools, **config.tools}}
+    return config.model_copy(
+        update=changed | ({} if config.alternatives else {"alternatives": declared.alternatives})
+    )
 
 
 def _key(data: Mapping[str, Any], tool: str) -> str:

@@ -19,6 +19,8 @@ from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.ruling.conditions.arguments import LiteralArgument, is_source, map_arguments
 
+from toolgate_schedulers.shipped.score.outcomes import agent_key
+
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Source = str | LiteralArgument
 Sources = Source | Annotated[tuple[Source, ...], Field(min_length=1, max_length=64)]
@@ -102,6 +104,14 @@ def group_of(groups: Iterable[AlternativeGroup], tool: str) -> AlternativeGroup 
 def team_of(groups: Iterable[AlternativeGroup], agent: str | None) -> AlternativeGroup | None:
     """Return the group that an agent belongs to, if any."""
     return next((group for group in groups if agent in (group.agents or ())), None)
+
+
+def list_rivals(groups: Iterable[AlternativeGroup]) -> list[list[str]]:
+    """List the keys of the tools and agents of each group, by which their outcomes are remembered."""
+    return [
+        list(group.tools) if group.tools else [agent_key(agent) for agent in group.agents or ()]
+        for group in groups
+    ]
 
 
 def alternatives(groups: Iterable[AlternativeGroup], call: ToolSelecting) -> list[Alternative]:

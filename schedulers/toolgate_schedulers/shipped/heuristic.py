@@ -3,6 +3,7 @@
     first         the first of the group that is available
     round-robin   one after another, counted over all replicas
     random        any, drawn from the seed and the decision's id: asked twice, it says the same
+    best          the one from which a success comes soonest, by how calls of each go at present
 
 A tool that is in no group runs as the LLM chose it. A tool that is not available is denied, unless
 another tool of its group can run. Delegations are chosen in the same way, among the agents of a group.
@@ -11,7 +12,9 @@ replacement only needs to be available.
 """
 
 import hashlib
-from typing import ClassVar, Literal
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 from toolgate_bus.config.check import StrictModel
@@ -19,7 +22,17 @@ from toolgate_bus.protocol.events import Continue, Deny, Modify, ToolSelecting, 
 from toolgate_bus.state.counters import MemoryCounter, SharedCounter
 
 from toolgate_schedulers.author.scheduler import SchedulerContext
-from toolgate_schedulers.shipped.alternatives import Alternative, Groups, alternatives, group_of, team_of
+from toolgate_schedulers.shipped.alternatives import (
+    Alternative,
+    Groups,
+    alternatives,
+    group_of,
+    list_rivals,
+    team_of,
+)
+from toolgate_schedulers.shipped.facts_from_now import FactsFromNow
+from toolgate_schedulers.shipped.score.outcomes import Outcomes, agent_key
+from toolgate_schedulers.shipped.score.score import Option, describe, rank_keys
 
 _SHOWN = 20
 
@@ -27,9 +40,9 @@ _SHOWN = 20
 class HeuristicConfig(StrictModel):
     """Configuration file of a heuristic scheduler."""
 
-    strategy: Literal["first", "round-robin", "random"] = "first"
-    """Way to choose: the `first` that is available, one after another (`round-robin`, over all replicas), or
-    any (`random`)."""
+    strategy: Literal["first", "round-robin", "random", "best"] = "first"
+    """Way to choose: the `first` that is available, one after another (`round-robin`, over all replicas), any
+    (`random`), or the `best`, from which a success comes soonest at present."""
     groups: Groups = ()
     """Groups, in the form of `alternatives` of cost-aware. A tool or agent of no group is taken as the LLM
     chose it."""
@@ -79,10 +92,34 @@ def choose(config: HeuristicConfig, call: ToolSelecting, number: int) -> Verdict
             kind, name, there = "agent", call.agent_target or "", call.available_agents or ()
         return Deny(reason=f"There is no {kind} {name}. Available: {', '.join(there[:_SHOWN])}.")
     chosen = found[number % len(found)]
-    if (chosen.tool, chosen.agent or call.agent_target) == (call.tool_name, call.agent_target):
+    return _verdict_on(call, chosen, config.strategy)
+
+
+def choose_best(config: HeuristicConfig, call: ToolSelecting, outcomes: Outcomes, now: float) -> Verdict:
+    """Return the verdict on a call: the choice from which a success comes soonest."""
+    found = {_key_of(one): one for one in choices(config, call)}
+    if not found:
+        return choose(config, call, 0)
+    options = [Option(key, 0, 0, _is_own(call, one)) for key, one in found.items()]
+    best = rank_keys(options, outcomes, now, 0, 1)[0]
+    chosen = found[best.option.key]
+    outcomes.expect(call.id, best.option.key, now)
+    return _verdict_on(call, chosen, f"best ({describe(chosen.agent or chosen.tool, best)})")
+
+
+def _key_of(one: Alternative) -> str:
+    return one.tool if one.agent is None else agent_key(one.agent)
+
+
+def _is_own(call: ToolSelecting, one: Alternative) -> bool:
+    return (one.tool, one.agent or call.agent_target) == (call.tool_name, call.agent_target)
+
+
+def _verdict_on(call: ToolSelecting, chosen: Alternative, why: str) -> Verdict:
+    if _is_own(call, chosen):
         return Continue()
     instead, own = (chosen.agent, call.agent_target) if chosen.agent else (chosen.tool, call.tool_name)
-    reason = f"{config.strategy}: {instead} in place of {own}"
+    reason = f"{why}: {instead} in place of {own}"
     return Modify(tool=chosen.tool, arguments=chosen.arguments, agent_target=chosen.agent, reason=reason)
 
 
@@ -108,16 +145,33 @@ class Heuristic:
     tools = ("*",)
     config_model: ClassVar[type[BaseModel]] = HeuristicConfig
 
-    def __init__(self, config: HeuristicConfig) -> None:
-        self.config = config
+    def __init__(self, config: HeuristicConfig, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.config, self._clock = config, clock
         self.turns: SharedCounter = MemoryCounter()
+        self.outcomes = Outcomes(list_rivals(config.groups)) if config.strategy == "best" else None
+        self._facts: FactsFromNow | None = None
 
     async def start(self, context: SchedulerContext) -> None:
-        """Count turns over all replicas from now on."""
+        """Count turns over all replicas from now on, and follow how calls go if that decides."""
         self.turns = context.shared.turns
+        if self.outcomes is not None:
+            self._facts = FactsFromNow(context.shared.news, self.follow)
+            await self._facts.start()
+
+    async def stop(self) -> None:
+        """Read no more facts."""
+        if self._facts is not None:
+            await self._facts.stop()
+
+    def follow(self, fact: Mapping[str, Any]) -> None:
+        """Follow how calls go; every replica hears each fact once."""
+        if self.outcomes is not None:
+            self.outcomes.hear(fact, self._clock())
 
     async def decide(self, call: ToolSelecting) -> Verdict:
         """Choose for one call; raise TransportError if the shared count cannot be read."""
+        if self.outcomes is not None:
+            return choose_best(self.config, call, self.outcomes, self._clock())
         return choose(self.config, call, await self._number(call))
 
     async def _number(self, call: ToolSelecting) -> int:

@@ -163,8 +163,8 @@ MUTANTS = (
     Mutant(
         "money",
         "the cost weight is never read",
-        f"{SCHEDULERS}/shipped/cost_aware/estimates.py",
-        "cost_weight * _part(one.estimate.cost, dearest)",
+        f"{SCHEDULERS}/shipped/score/score.py",
+        "cost_weight * _part(cost, dearest)",
         "0.0",
         "test_published_schedulers.py::test_the_weights_are_read",
     ),
@@ -354,8 +354,8 @@ MUTANTS = (
     Mutant(
         "rules",
         "a target that fails is tried all the same",
-        f"{SCHEDULERS}/shipped/router/health.py",
-        "return now >= known.open_until and not trying",
+        f"{SCHEDULERS}/shipped/score/ejection.py",
+        "return now >= self.until and not is_tried",
         "return True",
         "../schedulers/shipped/test_options.py::test_a_target_that_fails_is_left_alone_as_its_fallback_says",
     ),

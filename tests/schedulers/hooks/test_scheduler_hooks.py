@@ -102,6 +102,16 @@ async def test_the_seeds_plan_with_both_scheduler_hooks_runs_as_it_stands(agent)
     assert [len(tool.calls) for tool in one.tools.values()] == [1, 1]
 
 
+async def test_with_the_seeds_weights_alone_a_tool_gives_way_to_a_cheaper_one_that_it_declares(agent):
+    tools = [Tool("dear"), Tool("cheap")]
+    for tool, cost, latency in ((tools[0], 0.40, 1), (tools[1], 0.02, 1.5)):
+        tool.cost_usd, tool.latency_s = cost, latency
+    tools[0].interchangeable_with = ["cheap", "one that is not mounted"]
+    one = await agent([["dear"], ["other"]], [*tools, Tool("other")], plan=MULTI_AGENT)
+    await one.ask()
+    assert [len(tool.calls) for tool in one.tools.values()] == [0, 1, 1]
+
+
 async def test_of_three_calls_of_40_a_budget_of_50_lets_one_run(agent):
     one = await agent([["dear"]] * 3, [Tool("dear", 40)], [cost_aware(**FORTY, **FIFTY)])
     assert await one.ask() == "done"
@@ -222,6 +232,16 @@ async def test_the_heuristics_strategy_chooses_the_tool(agent, strategy, ran):
     assert [len(tool.calls) for tool in tools] == ran
 
 
+async def test_the_best_tool_is_the_one_whose_calls_succeed(agent):
+    async def fail():
+        raise RuntimeError("down")
+
+    tools = [Tool("a", run=fail), Tool("b")]
+    one = await agent([["a"]] * 9, tools, [heuristic(strategy="best", groups=[{"tools": ["a", "b"]}])])
+    await one.ask()
+    assert len(tools[0].calls) < 4 < len(tools[1].calls)
+
+
 async def test_switched_off_the_heuristic_denies_only_what_is_not_there(agent):
     tools = [Tool("a"), Tool("b")]
     hooks = [heuristic(override_enabled=False, groups=[{"tools": ["a", "b"]}])]
@@ -234,7 +254,7 @@ async def test_switched_off_the_heuristic_denies_only_what_is_not_there(agent):
 @pytest.mark.parametrize(
     ("module", "config", "complaint"),
     [
-        (hook_heuristic, {"strategy": "best"}, "hooks-scheduler-heuristic: strategy: Input should be"),
+        (hook_heuristic, {"strategy": "last"}, "hooks-scheduler-heuristic: strategy: Input should be"),
         (hook_cost_aware, {"cost_wieght": 1}, "did you mean cost_weight?"),
         (hook_cost_aware, {"budgets": [{"name": "b", "limit": 1}]}, "b: level fleet needs `redis`"),
         (hook_cost_aware, {"redis": "http://x", "budgets": []}, "redis"),

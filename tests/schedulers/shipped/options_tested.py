@@ -67,6 +67,7 @@ TESTED: Final[dict[str, dict[str, str]]] = {
         "test_cost_aware_estimates.py::test_the_weights_choose_between_cheap_and_fast": (
             "cost_weight latency_weight"
         ),
+        "test_cost_aware_estimates.py::test_a_failure_is_forgotten_by_the_half_life": "half_life_s",
         "test_cost_aware_delegations.py::test_the_weights_choose_among_agents": (
             "agents agents.*.cost agents.*.latency_s alternatives.*.agents"
         ),
@@ -167,6 +168,9 @@ TESTED: Final[dict[str, dict[str, str]]] = {
         "test_options.py::test_a_target_has_literal_arguments_of_its_own_and_an_agent": (
             "routes.*.targets routes.*.targets.*.to routes.*.targets.*.weight routes.*.targets.*.arguments "
             "routes.*.targets.*.arguments.*.value routes.*.targets.*.agent routes.*.sticky"
+        ),
+        "test_router.py::test_the_best_target_is_the_one_from_which_a_success_comes_soonest": (
+            "routes.*.choose"
         ),
         "test_options.py::test_a_target_that_fails_is_left_alone_as_its_fallback_says": (
             "routes.*.fallback routes.*.fallback.after routes.*.fallback.within_s routes.*.fallback.share "

@@ -47,15 +47,15 @@ def test_a_delegation_with_a_budget_costs_no_more_than_that():
 def test_what_an_agents_work_cost_is_learned_and_kept():
     learned = CostHistory()
     for cost in (300_000, 100_000, 200_000, 900_000, 100_000):
-        learned.record_delegation("intern", cost, 4.0)
+        learned.record_delegation("intern", cost)
     found = candidates_of(config(**TEAM), learned, delegation("intern"))[0].estimate
-    assert found == Estimate(210_000, 10_000, 4.0, 900_000)
+    assert found == Estimate(210_000, 10_000, 3, 900_000)
     assert CostHistory.from_bytes(learned.to_bytes()) == learned
     unlearned = config(**TEAM, learn=False)
     assert candidates_of(unlearned, learned, delegation("intern"))[0].estimate.beyond == 0
-    for agent, cost, seconds in (("", 1, 1.0), ("a", -1, 1.0), ("a", 1, -1.0), ("a" * 257, 1, 1.0)):
-        learned.record_delegation(agent, cost, seconds)
-    assert set(learned.agent_costs) == set(learned.agent_latencies) == {"intern"}
+    for agent, cost in (("", 1), ("a", -1), ("a" * 257, 1)):
+        learned.record_delegation(agent, cost)
+    assert set(learned.agent_costs) == {"intern"}
 
 
 def began(child, session="root", agent="senior", call="c1", event="delegate:agent_spawned"):
@@ -63,8 +63,8 @@ def began(child, session="root", agent="senior", call="c1", event="delegate:agen
     return {"event": event, "session": session, **named}
 
 
-def ended(session="root", call="c1", seconds=7.0, **fields):
-    told = {"event": "tool:post", "tool": "delegate", "success": True, "seconds": seconds}
+def ended(session="root", call="c1", **fields):
+    told = {"event": "tool:post", "tool": "delegate", "success": True}
     return {**told, "session": session, "tool_call_id": call, **fields}
 
 
@@ -89,11 +89,11 @@ def test_a_delegation_costs_what_its_session_and_all_below_it_spent():
         {"event": "usage", "session": "a", "cost_usd": "0.00002"},
         began("b", "a", "junior", "c2"),
         spent("b", 7),
-        ended("a", "c2", 2.0, cost=1),
+        ended("a", "c2", cost=1),
         spent("b", 1000),  # after its end
         spent("other", 1000),
         ended(),
-    ) == [FinishedDelegation("junior", 7, 2.0), FinishedDelegation("senior", 100 + 5 + 5 + 20 + 7 + 1, 7.0)]
+    ) == [FinishedDelegation("junior", 7), FinishedDelegation("senior", 100 + 5 + 5 + 20 + 7 + 1)]
 
 
 def test_delegations_side_by_side_are_told_apart_and_one_that_is_resumed_begins_anew():
@@ -102,9 +102,9 @@ def test_delegations_side_by_side_are_told_apart_and_one_that_is_resumed_begins_
         *(began("a"), began("b", agent="junior", call="c2"), spent("b", 2), spent("a", 1)),
         *(ended(call="c2"), ended(), again, spent("a", 9), ended(call="c3")),
     ) == [
-        FinishedDelegation("junior", 2, 7.0),
-        FinishedDelegation("senior", 1, 7.0),
-        FinishedDelegation("senior", 9, 7.0),
+        FinishedDelegation("junior", 2),
+        FinishedDelegation("senior", 1),
+        FinishedDelegation("senior", 9),
     ]
 
 
@@ -113,7 +113,6 @@ def test_delegations_side_by_side_are_told_apart_and_one_that_is_resumed_begins_
     [
         ended(success=False),
         ended(event="tool:error"),
-        ended(seconds=None),
         ended(call="c9"),
         ended("another"),
         ended(call=None),
@@ -128,7 +127,7 @@ def test_of_a_delegation_whose_work_is_not_done_nothing_is_learned(status):
     told = {**began("a"), "event": "delegate:agent_completed"}
     assert heard(began("a"), spent("a", 1), {**told, "status": status}, ended()) == []
     assert heard(began("a"), spent("a", 1), {**told, "status": "success"}, ended()) == [
-        FinishedDelegation("senior", 1, 7.0)
+        FinishedDelegation("senior", 1)
     ]
 
 
@@ -137,11 +136,9 @@ def test_only_so_many_delegations_are_followed_and_a_session_that_is_its_own_par
     for number in range(MAX_COUNT + 10):
         followed.hear(began(f"s{number}", call=f"c{number}"), int)
     assert followed.hear(ended(call="c9"), lambda _tool: 0) is None
-    assert followed.hear(ended(call="c10"), lambda _tool: 0) == FinishedDelegation("senior", 0, 7.0)
+    assert followed.hear(ended(call="c10"), lambda _tool: 0) == FinishedDelegation("senior", 0)
     assert len(followed._sessions) == len(followed._calls) == MAX_COUNT - 1
-    assert heard(began("a", "a"), spent("a", 1), ended("a")) == [
-        FinishedDelegation("senior", 64 + 64 * 5, 7.0)
-    ]
+    assert heard(began("a", "a"), spent("a", 1), ended("a")) == [FinishedDelegation("senior", 64 + 64 * 5)]
 
 
 @given(st.dictionaries(st.sampled_from([*began("a"), *ended(), "cost", "cost_usd"]), st.from_type(object)))

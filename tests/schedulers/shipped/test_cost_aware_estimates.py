@@ -4,20 +4,20 @@ import pytest
 from cost_aware_calls import EQUIVALENT, TOOLS, call, config
 from hypothesis import given
 from hypothesis import strategies as st
+from toolgate_bus.config.document import parse_document
 from toolgate_bus.protocol.money import MAX_AMOUNT
 from toolgate_bus.protocol.packing import pack
+from toolgate_bus.protocol.tool_sets import LivingTools
+from toolgate_schedulers.commands.rule_check import compare
 from toolgate_schedulers.shipped.cost_aware.estimates import (
     ENOUGH,
     WINDOW,
-    Candidate,
     CostHistory,
     Estimate,
     estimate,
     quantile,
-    rank_candidates,
-    scores,
 )
-from toolgate_schedulers.shipped.cost_aware.scheduler import candidates_of
+from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware, candidates_of
 
 pytestmark = pytest.mark.pure
 
@@ -36,12 +36,10 @@ def told(values, tool="t", **fields):
 LEARNS = config(default={"cost": 0.5, "latency_s": 9}, learn=True)
 
 
-@given(st.integers(0, MAX_AMOUNT), st.integers(ENOUGH, 2 * WINDOW), st.floats(0, 3600))
-def test_of_a_tool_that_always_costs_the_same_that_is_learned(cost, times, seconds):
-    learned = told([cost] * times, seconds=seconds)
-    expected = estimate(LEARNS, learned, "t")
+@given(st.integers(0, MAX_AMOUNT), st.integers(ENOUGH, 2 * WINDOW))
+def test_of_a_tool_that_always_costs_the_same_that_is_learned(cost, times):
+    expected = estimate(LEARNS, told([cost] * times), "t")
     assert (expected.cost, expected.reserve) == (cost, cost)
-    assert expected.latency_s == pytest.approx(seconds, abs=1e-6)
 
 
 @given(some_costs, st.integers(0, 10_000_000))
@@ -90,7 +88,7 @@ def test_what_a_tool_does_not_declare_is_the_defaults():
 
 def test_without_learning_only_the_configuration_counts():
     still = config(tools={"t": {"cost": 0.4}}, learn=False)
-    assert estimate(still, told([1] * 40, seconds=3), "t") == Estimate(400_000, 400_000, 0)
+    assert estimate(still, told([1] * 40), "t") == Estimate(400_000, 400_000, 0)
 
 
 @pytest.mark.parametrize(
@@ -100,14 +98,13 @@ def test_without_learning_only_the_configuration_counts():
         {"event": "tool:error", "tool": "t", "cost": 1, "seconds": 1.0},
         {"event": "tool:post", "tool": 7, "cost": 1},
         {"event": "tool:post", "tool": "t", "cost": -1},
-        {"event": "tool:post", "tool": "t", "cost": True, "seconds": True, "success": True},
+        {"event": "tool:post", "tool": "t", "cost": True, "success": True},
         {"event": "tool:post", "tool": "t", "cost": MAX_AMOUNT + 1},
-        {"event": "tool:post", "tool": "t", "seconds": float("nan"), "success": True},
-        {"event": "tool:post", "tool": "t", "seconds": 1.0, "success": False},
+        {"event": "tool:post", "tool": "t", "seconds": 1.0, "success": True},
         {"event": "tool:post", "tool": "t" * 257, "cost": 1},
     ],
 )
-def test_what_is_no_cost_and_no_latency_teaches_nothing(fact):
+def test_what_is_no_cost_teaches_nothing(fact):
     learned = CostHistory()
     assert not learned.hear(fact)
     assert learned == CostHistory()
@@ -115,13 +112,13 @@ def test_what_is_no_cost_and_no_latency_teaches_nothing(fact):
 
 @given(some_costs)
 def test_what_was_learned_is_kept(values):
-    learned = told(values, seconds=0.5)
+    learned = told(values)
     assert CostHistory.from_bytes(learned.to_bytes()) == learned
 
 
 @pytest.mark.parametrize(
     "raw",
-    [None, b"", b"\xc1", pack([1]), pack({"costs": [1], "latencies": {"t": "1 x", "u": "", "v": "9" * 17}})],
+    [None, b"", b"\xc1", pack([1]), pack({"answers": [1], "costs": {"t": "1 x", "u": "", "v": "9" * 17}})],
 )
 def test_out_of_something_else_nothing_is_learned(raw):
     assert CostHistory.from_bytes(raw) == CostHistory()
@@ -136,67 +133,7 @@ def test_only_so_many_tools_are_remembered_the_latest_of_them():
     assert CostHistory.from_bytes(learned.to_bytes()) == learned
 
 
-# ---------------------------------------------------------------------- scoring
-
-weights = st.floats(0, 1)
-candidates = st.lists(
-    st.builds(
-        lambda cost, latency: (cost, latency),
-        st.integers(0, 10**9),
-        st.floats(0, 1000, allow_subnormal=False),
-    ),
-    min_size=1,
-    max_size=6,
-).map(
-    lambda pairs: [
-        Candidate(f"t{number}", None, Estimate(cost, cost, latency), own=number == 0)
-        for number, (cost, latency) in enumerate(pairs)
-    ]
-)
-
-
-@given(candidates, weights, weights)
-def test_a_score_lies_between_nothing_and_the_sum_of_the_weights(found, cost_weight, latency_weight):
-    for score in scores(found, cost_weight, latency_weight):
-        assert 0 <= score <= cost_weight + latency_weight + 1e-9
-
-
-@given(candidates, weights, weights, st.integers(2, 1000))
-def test_neither_the_currency_nor_the_unit_of_time_matters(found, cost_weight, latency_weight, factor):
-    other = [
-        one._replace(estimate=Estimate(one.estimate.cost * factor, 0, one.estimate.latency_s * factor))
-        for one in found
-    ]
-    assert scores(other, cost_weight, latency_weight) == pytest.approx(
-        scores(found, cost_weight, latency_weight)
-    )
-
-
-@given(candidates, weights, weights)
-def test_what_is_neither_dearer_nor_slower_scores_no_worse(found, cost_weight, latency_weight):
-    rated = list(zip(scores(found, cost_weight, latency_weight), found, strict=True))
-    for score, one in rated:
-        for other_score, other in rated:
-            if (
-                one.estimate.cost <= other.estimate.cost
-                and one.estimate.latency_s <= other.estimate.latency_s
-            ):
-                assert score <= other_score
-
-
-@given(candidates, weights, weights)
-def test_all_candidates_are_kept_and_the_best_comes_first(found, cost_weight, latency_weight):
-    order = rank_candidates(found, cost_weight, latency_weight)
-    assert sorted(one.tool for one in order) == sorted(one.tool for one in found)
-    if cost_weight or latency_weight:
-        assert scores(order, cost_weight, latency_weight) == sorted(
-            scores(order, cost_weight, latency_weight)
-        )
-    else:
-        assert order[0].own
-        assert [one.estimate.reserve for one in order[1:]] == sorted(
-            one.estimate.reserve for one in order[1:]
-        )
+# ---------------------------------------------------------------------- candidates
 
 
 @pytest.mark.parametrize(
@@ -236,3 +173,26 @@ def test_arguments_are_mapped_and_the_first_source_that_is_there_counts():
     asked = [call(tool_input=given) for given in ({"query": "a", "text": "b"}, {"text": "b"}, {})]
     found = [candidates_of(read, CostHistory(), one)[1].arguments for one in asked]
     assert found == [{"q": "a", "n": 3}, {"q": "b", "n": 3}, {"n": 3}]
+
+
+@pytest.mark.parametrize(("half_life_s", "first"), [(600, "dear"), (10, "cheap")])
+def test_a_failure_is_forgotten_by_the_half_life(half_life_s, first):
+    read, now = config(tools=TOOLS, alternatives=EQUIVALENT, cost_weight=1, half_life_s=half_life_s), [0.0]
+    scheduler = CostAware(read, ticks=lambda: now[0])
+    for number in range(60):
+        event = "tool:post" if number % 3 == 0 else "tool:error"
+        scheduler.follow({"event": event, "tool": "cheap"})
+        scheduler.follow({"event": "tool:post", "tool": "dear"})
+    now[0] = 500.0
+    found = candidates_of(read, CostHistory(), call(), scheduler.outcomes, now[0])
+    assert found[0].tool == first
+
+
+def test_weights_that_choose_among_nothing_say_so():
+    seed = config(cost_weight=0.6, latency_weight=0.4)
+    assert seed.idle_weights.startswith("cost_weight and latency_weight: choose among nothing: name tools")
+    assert config(alternatives=EQUIVALENT, cost_weight=0.6).idle_weights == ""
+    assert config(alternatives=EQUIVALENT).idle_weights == ""
+    document = parse_document(b"budgets: []\nlatency_weight: 0.4\n", "cost.yaml")
+    said = compare("cost-aware", document, LivingTools()).lines
+    assert [line.partition(" choose among nothing")[0] for line in said] == ["cost.yaml:2: latency_weight:"]

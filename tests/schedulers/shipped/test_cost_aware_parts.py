@@ -233,7 +233,7 @@ def test_a_replacement_says_whether_money_or_the_weights_chose():
     thrifty = config(tools=TOOLS, alternatives=EQUIVALENT, cost_weight=1)
     found = candidates_of(thrifty, CostHistory(), call())
     assert replacement(thrifty, found, found[0]) == (
-        "cheap (0.02 USD, 5 s) is preferred to its equivalent dear (0.40 USD, 1 s)."
+        "cheap: 0.02 USD, 5 s; it runs instead of dear: 0.40 USD, 1 s."
     )
 
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from toolgate_bus.errors import BusDown
 from toolgate_bus.state.shared import MemoryFacts
-from toolgate_schedulers.shipped.router import router
-from toolgate_schedulers.shipped.router.router import FactsFromNow
+from toolgate_schedulers.shipped import facts_from_now
+from toolgate_schedulers.shipped.facts_from_now import FactsFromNow
 
 pytestmark = pytest.mark.pure
 
@@ -52,7 +52,7 @@ async def test_what_was_kept_is_passed_over_and_what_comes_is_told(wait_until, m
 
 
 async def test_a_server_that_is_away_does_not_keep_the_scheduler_from_starting(monkeypatch):
-    monkeypatch.setattr(router, "START_SECONDS", 0.05)
+    monkeypatch.setattr(facts_from_now, "START_SECONDS", 0.05)
     facts = Pages()
     facts.away = 10**9
     reading = FactsFromNow(facts, lambda _fact: None)

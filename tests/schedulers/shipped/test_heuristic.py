@@ -33,7 +33,7 @@ def chosen(verdict, tool):
 @pytest.mark.parametrize(
     ("fields", "complaint"),
     [
-        ({"strategy": "best"}, "strategy: Input should be 'first', 'round-robin' or 'random'"),
+        ({"strategy": "last"}, "strategy: Input should be 'first', 'round-robin', 'random' or 'best'"),
         ({"seed": "x"}, "seed: Input should be a valid integer"),
         ({"override_enabled": "no"}, "override_enabled: Input should be a valid boolean"),
         ({"group": []}, "group: unknown key; allowed: groups, override_enabled, seed, strategy"),
@@ -104,6 +104,17 @@ async def test_random_is_fair_and_says_the_same_when_asked_twice():
     assert all(900 < times < 1100 for times in Counter(first).values())
     seven = Heuristic(config(strategy="random", seed=7, groups=GROUP))
     assert first != [chosen(await seven.decide(each), "b") for each in asked]
+
+
+async def test_best_is_the_tool_from_which_a_success_comes_soonest():
+    best = Heuristic(config(strategy="best", groups=GROUP))
+    for _ in range(20):
+        for tool, seconds in (("a", 2.0), ("b", 1.5), ("c", 0.5)):
+            event = "tool:error" if tool == "c" else "tool:post"
+            best.follow({"event": event, "tool": tool, "seconds": seconds})
+    assert await best.decide(call("b", 1)) == Continue()
+    verdict = await best.decide(call("a", 2))
+    assert (verdict.tool, verdict.reason) == ("b", "best (b: 1.5 s, 98 % of 20): b in place of a")
 
 
 async def replicas(count, **fields):

@@ -9,8 +9,7 @@ from toolgate_bus.config.document import parse_document
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_schedulers import Continue, Modify, ToolSelecting
-from toolgate_schedulers.shipped.router.health import TargetHealth
-from toolgate_schedulers.shipped.router.router import Router, RouterConfig, route
+from toolgate_schedulers.shipped.router.router import Router, RouterConfig, RouteState, route
 
 pytestmark = pytest.mark.pure
 
@@ -148,17 +147,14 @@ def test_a_target_that_is_not_available_leaves_its_calls_to_the_others():
 def sent(text, failing, available=SEARCHES, tool="search", **fields):
     """The verdict on one call where these tools have failed three times at 0 s; the time is 1 s."""
     settings = config(text)
-    health = [
-        TargetHealth(one.fallback, [target.key for target in (*one.aims, *one.standby)])
-        for one in settings.routes
-    ]
-    for one in health:
+    states = [RouteState.of(one) for one in settings.routes]
+    for one in states:
         for name in failing * 3:
-            one.record_result(name, False, 0.0)
+            one.health.record_result(name, False, 0.0)
     question = ToolSelecting(
         id="0" * 32, tool_name=tool, tool_input={"query": "x"}, available_tools=available, **fields
     )
-    return route(settings, question, health, 1.0)
+    return route(settings, question, states, 1.0)
 
 
 STANDBY = """
@@ -282,6 +278,24 @@ async def test_the_scheduler_learns_from_the_facts_that_come_while_it_runs():
         await router.stop()
 
 
+BEST = "routes: [{from: search, targets: [{to: search}, {to: new_search}], choose: best}]"
+
+
+async def test_the_best_target_is_the_one_from_which_a_success_comes_soonest():
+    router, now = Router(config(BEST), clock=lambda: now[0]), [0.0]
+    for _ in range(60):
+        for tool, seconds in (("search", 3.0), ("new_search", 1.0)):
+            now[0] += 0.1
+            router.follow({"event": "tool:post", "tool": tool, "success": True, "seconds": seconds})
+    question = ToolSelecting(id="0" * 32, tool_name="search", available_tools=SEARCHES)
+    verdict = await router.decide(question)
+    assert verdict.tool == "new_search"
+    assert verdict.reason == "routed from search to new_search; new_search: 1 s, 99 % of 60"
+    for _ in range(5):
+        router.follow({"event": "tool:error", "tool": "new_search"})
+    assert await router.decide(question) == Continue(reason="stays at search")
+
+
 async def test_a_router_without_fallback_reads_no_facts():
     router = Router(config(CANARY))
     await router.start(SimpleNamespace(shared=None))
@@ -303,7 +317,7 @@ async def test_the_scheduler_is_only_asked_about_what_a_route_begins_at():
         ("route: []", "route: unknown key; allowed: routes; did you mean routes?"),
         (
             "routes: [{from: a, too: b}]",
-            "routes.0.too: unknown key; allowed: agent, agent_targets, agents, arguments, fallback, from",
+            "routes.0.too: unknown key; allowed: agent, agent_targets, agents, arguments, choose, fallback",
         ),
         ("routes: [{to: b}]", "routes.0.from: Field required"),
         ("routes: [{from_: a, to: b}]", "routes.0.from_: unknown key"),

@@ -3,7 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_schedulers.shipped.router.health import MAX_CALLS, Fallback, TargetHealth, outcome_of
+from toolgate_schedulers.shipped.router.health import MAX_CALLS, Fallback, TargetHealth
+from toolgate_schedulers.shipped.score.ejection import MAX_FACTOR
+from toolgate_schedulers.shipped.score.outcomes import outcome_of
 
 pytestmark = pytest.mark.pure
 
@@ -58,13 +60,20 @@ def test_a_success_of_the_trial_counts_it_in_again():
     assert one.usable("t", 32.0)
 
 
-def test_a_failure_of_the_trial_leaves_it_alone_as_long_again():
-    one = health(after=2, for_s=30)
-    fail(one, 2, 0.0)
-    one.record_call("t", 30.0)
-    fail(one, 1, 31.0)
-    assert not one.usable("t", 60.9)
-    assert one.usable("t", 61.0)
+def test_each_failure_of_a_trial_leaves_it_alone_for_twice_as_long_up_to_a_bound():
+    one, now, alone = health(after=2, for_s=30), 0.0, []
+    fail(one, 2, now)
+    for factor in (1, 2, 4, 8, 8):
+        alone.append(factor * 30)
+        assert not one.usable("t", now + alone[-1] - 0.1)
+        now += alone[-1]
+        assert one.usable("t", now)
+        one.record_call("t", now)
+        fail(one, 1, now)
+    one.record_call("t", now + 8 * 30)
+    one.record_result("t", True, now + 8 * 30)
+    fail(one, 2, now + 300)
+    assert one.usable("t", now + 330)  # after a success it begins anew
 
 
 def test_what_began_before_it_was_left_alone_changes_nothing():
@@ -90,7 +99,7 @@ EVENTS = st.lists(st.tuples(st.floats(0, 5), st.booleans()), max_size=60)
 @given(EVENTS, st.integers(1, 5), st.floats(1, 20), st.floats(0.1, 1), st.floats(1, 20))
 def test_it_opens_exactly_when_the_rule_says_so(events, after, within_s, share, for_s):
     one, now, window = health(after=after, within_s=within_s, share=share, for_s=for_s), 0.0, []
-    opened = None
+    opened, factor = None, 1
     for pause, well in events:
         now += pause
         one.record_result("t", well, now)
@@ -99,8 +108,8 @@ def test_it_opens_exactly_when_the_rule_says_so(events, after, within_s, share, 
             failures = sum(not ok for _, ok in window)
             if failures >= after and failures >= share * len(window):
                 opened = now
-        elif now >= opened + for_s:
-            opened, window = (None, []) if well else (now, [])
+        elif now >= opened + for_s * factor:
+            opened, window, factor = (None, [], 1) if well else (now, [], min(2 * factor, MAX_FACTOR))
         assert one.usable("t", now) is (opened is None)
 
 
@@ -123,6 +132,9 @@ def test_only_so_many_calls_are_remembered():
         ({"event": "tool:post", "tool": "t"}, ("t", True)),
         ({"event": "tool:error", "tool": "t", "error": "CancelledError"}, None),
         ({"event": "tool:unused", "tool": "t"}, None),
+        ({"event": "usage", "provider": "a", "model": "m"}, ("llm:a/m", True)),
+        ({"event": "usage", "provider": "a", "model": "m", "partial": True}, ("llm:a/m", False)),
+        ({"event": "provider:error", "provider": "a", "model": ["m"]}, ("llm:a/", False)),
         ({"event": "tool:post", "tool": 3}, None),
         ({"event": ["tool:post"], "tool": "t"}, None),
         ({"event": "tool:error", "tool": "t", "error": {"type": "x"}}, ("t", False)),

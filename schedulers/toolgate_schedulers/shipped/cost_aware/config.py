@@ -11,11 +11,13 @@ from toolgate_bus.config.check import StrictModel
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.ledger.money.calendar import MAX_ZONE, CalendarWindow, find_zone
 from toolgate_bus.protocol.events import NAME_PATTERN
+from toolgate_bus.protocol.llm import LLM
 
-from toolgate_schedulers.shipped.alternatives import Groups, Name
+from toolgate_schedulers.shipped.alternatives import Groups, Name, list_rivals
 from toolgate_schedulers.shipped.cost_aware.amounts import Money
 from toolgate_schedulers.shipped.cost_aware.llm_prices import LlmConfig
 from toolgate_schedulers.shipped.durability import DurabilityConfig
+from toolgate_schedulers.shipped.score.outcomes import HALF_LIFE_S, Seconds
 
 HOUR: Final = 3600
 DAY: Final = 86_400
@@ -119,12 +121,15 @@ class CostAwareConfig(StrictModel):
     budgets: Annotated[tuple[Budget, ...], Field(max_length=64)] = ()
     """Budgets, see below. Without any, nothing is counted and nothing is denied."""
     cost_weight: Weight = 0.0
-    """Weight of the cost in the choice among equivalents, from 0 to 1. Above 0 it counts even while there is
-    money left."""
+    """Weight of the money that a success costs in the choice among equivalents, from 0 to 1. Above 0 it
+    counts even while there is money left."""
     latency_weight: Weight = 0.0
-    """The same for latency."""
+    """The same for the time that a success takes."""
+    half_life_s: Seconds = HALF_LIFE_S
+    """Seconds after which the outcome of a call counts half. Where calls are many, newer ones replace it
+    sooner."""
     learn: bool = Field(default=True, strict=True)
-    """True to learn costs and latencies from the results of tools."""
+    """True to learn costs from the results of tools."""
     llm: LlmConfig | None = None
     """Settings for requests to LLMs: schedulers are asked about them like calls, and they are reserved for in
     the same budgets; see below."""
@@ -142,6 +147,33 @@ class CostAwareConfig(StrictModel):
     """Name of the currency in texts."""
     durability: DurabilityConfig | None = None
     """Number of `replicas` that must have a reservation before it counts, and `timeout_ms`; see below."""
+
+    @property
+    def rivals(self) -> list[list[str]]:
+        """Keys of the tools, agents and models among which it may choose, group by group."""
+        models = [[f"{LLM}{name}" for name in group] for group in (self.llm.equivalents if self.llm else ())]
+        return [*list_rivals(self.alternatives), *models]
+
+    @property
+    def weighs(self) -> bool:
+        """True if a weight is above 0."""
+        return bool(self.cost_weight or self.latency_weight)
+
+    @property
+    def idle_weights(self) -> str:
+        """Words about weights that choose among nothing; empty if they choose, or if there are none."""
+        given = [name for name in ("cost_weight", "latency_weight") if getattr(self, name)]
+        if not self.weighs or self.rivals:
+            return ""
+        return (
+            f"{' and '.join(given)}: choose among nothing: name tools or agents that can stand in for each "
+            "other under alternatives, or models under llm.equivalents"
+        )
+
+    @property
+    def chooses(self) -> bool:
+        """True if its weights choose among something."""
+        return self.weighs and bool(self.rivals)
 
     @field_validator("budgets")
     @classmethod

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from toolgate_bus.protocol.money import MAX_AMOUNT, is_amount, micro
 
-from toolgate_schedulers.shipped.router.health import UNDONE
+from toolgate_schedulers.shipped.score.outcomes import UNDONE
 
 MAX_COUNT: Final = 4096
 """Maximum number of delegations followed at a time; the oldest are given up."""
@@ -27,7 +27,6 @@ class FinishedDelegation(NamedTuple):
     agent: str
     cost: int
     """Cost in micro-units."""
-    seconds: float
 
 
 @dataclass(slots=True)
@@ -63,14 +62,11 @@ class Delegations:
         elif event in _ENDS:
             cost = fact.get("cost")
             self._spend(session, cost if is_amount(cost) else price_of(str(fact.get("tool"))))
-            call, seconds = fact.get("tool_call_id"), fact.get("seconds")
+            call = fact.get("tool_call_id")
             child = self._calls.get((session, call)) if isinstance(call, str) else None
             work = self._forget(child) if child is not None else None
-            succeeded = event == "tool:post" and fact.get("success") is True
-            if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-                return None
-            if work is not None and succeeded:
-                return FinishedDelegation(work.agent, work.cost, seconds)
+            if work is not None and event == "tool:post" and fact.get("success") is True:
+                return FinishedDelegation(work.agent, work.cost)
         return None
 
     def _begin(self, session: str, fact: Mapping[str, Any]) -> None:

@@ -1,10 +1,12 @@
-"""Estimate the cost and latency of tools and agents, from the configuration and from earlier results.
+"""Estimate the cost of tools and agents, from the configuration and from earlier results.
 
-The last 31 costs and latencies of each tool are kept. The *expected* cost of a call is their median. The
-*reserved* cost is the declared cost or the ninth decile of the reported costs, whichever is greater. So a
-few outliers move neither, and the reservation soon follows a tool that has become dearer. A tool is known
-after five reported values; until then the configuration holds. The same is true for agents, except that
-an agent's own calls pay for its work (`delegations`): nothing is reserved for it, but as much must be left.
+The last 31 costs of each tool are kept. The *expected* cost of a call is their median. The *reserved* cost is
+the declared cost or the ninth decile of the reported costs, whichever is greater. So a few outliers move
+neither, and the reservation soon follows a tool that has become dearer. A tool is known after five reported
+values; until then the configuration holds. The same is true for agents, except that an agent's own calls pay
+for its work (`delegations`): nothing is reserved for it, but as much must be left.
+
+How calls go, and how long they take, is remembered by `score.outcomes`.
 """
 
 import math
@@ -29,14 +31,13 @@ from toolgate_schedulers.shipped.cost_aware.llm_prices import (
     name_of_model,
     price_of,
 )
+from toolgate_schedulers.shipped.score.outcomes import Outcomes, agent_key
+from toolgate_schedulers.shipped.score.score import Option, Rating, rank_keys
 
 WINDOW: Final = 31
 ENOUGH: Final = 5
 MAX_TOOLS: Final = 256
 MAX_RATIO: Final = 100_000
-_US: Final = 1_000_000
-_MAX_MICROSECONDS: Final = 86_400 * _US
-
 _NUMBER: Final = re.compile(r"[0-9]{1,16}")
 
 Values = tuple[int, ...]
@@ -50,7 +51,7 @@ class Estimate(NamedTuple):
     reserve: int
     """Highest cost in micro-units: this much is reserved."""
     latency_s: float
-    """Usual latency in seconds."""
+    """Declared latency in seconds; 0 if there is none."""
     beyond: int = 0
     """Highest cost of the asked agent's own calls, in micro-units: not reserved, but it must be left."""
 
@@ -67,12 +68,10 @@ def quantile(values: Values, share: float) -> int:
 
 @dataclass(slots=True)
 class CostHistory:
-    """Reported values, the newest last; costs in micro-units, latencies in microseconds."""
+    """Reported costs in micro-units, and numbers of tokens, the newest last."""
 
     costs: dict[str, Values] = field(default_factory=dict)
-    latencies: dict[str, Values] = field(default_factory=dict)
     agent_costs: dict[str, Values] = field(default_factory=dict)
-    agent_latencies: dict[str, Values] = field(default_factory=dict)
     answers: dict[str, Values] = field(default_factory=dict)
     """Numbers of tokens of a model's answers."""
     ratios: dict[str, Values] = field(default_factory=dict)
@@ -85,16 +84,11 @@ class CostHistory:
         tool = fact.get("tool")
         if fact.get("event") != "tool:post" or not isinstance(tool, str) or not 0 < len(tool) <= MAX_NAME:
             return False
-        cost, us = fact.get("cost"), _microseconds(fact.get("seconds"))
-        heard = False
-        if is_amount(cost):
-            heard = True
-            _keep(self.costs, tool, cost)
-        # A call that failed may have ended at once: its duration says nothing about the tool.
-        if us is not None and fact.get("success") is True:
-            heard = True
-            _keep(self.latencies, tool, us)
-        return heard
+        cost = fact.get("cost")
+        if not is_amount(cost):
+            return False
+        _keep(self.costs, tool, cost)
+        return True
 
     def _hear_usage(self, fact: Mapping[str, Any]) -> bool:
         model, cost = name_of_model(fact), micro(fact.get("cost_usd"))
@@ -113,17 +107,14 @@ class CostHistory:
             _keep(self.ratios, model, min(sum(told) * 1000 // guess, MAX_RATIO))
         return True
 
-    def record_delegation(self, agent: str, cost: int, seconds: float) -> None:
-        """Learn the cost of a delegation to an agent, in micro-units, and its duration."""
-        us = _microseconds(seconds)
-        if 0 < len(agent) <= MAX_NAME and 0 <= cost <= MAX_AMOUNT and us is not None:
+    def record_delegation(self, agent: str, cost: int) -> None:
+        """Learn the cost of a delegation to an agent, in micro-units."""
+        if 0 < len(agent) <= MAX_NAME and 0 <= cost <= MAX_AMOUNT:
             _keep(self.agent_costs, agent, cost)
-            _keep(self.agent_latencies, agent, us)
 
     def to_bytes(self) -> bytes:
         """Encode for the store."""
-        kinds = {"costs": self.costs, "latencies": self.latencies}
-        kinds |= {"agent_costs": self.agent_costs, "agent_latencies": self.agent_latencies}
+        kinds = {"costs": self.costs, "agent_costs": self.agent_costs}
         kinds |= {"answers": self.answers, "ratios": self.ratios}
         texts = {
             kind: {tool: " ".join(map(str, values)) for tool, values in of.items()}
@@ -142,9 +133,7 @@ class CostHistory:
             return cls()
         return cls(
             _values(found.get("costs"), MAX_AMOUNT),
-            _values(found.get("latencies"), _MAX_MICROSECONDS),
             _values(found.get("agent_costs"), MAX_AMOUNT),
-            _values(found.get("agent_latencies"), _MAX_MICROSECONDS),
             _values(found.get("answers"), MAX_TOKENS),
             _values(found.get("ratios"), MAX_RATIO),
         )
@@ -182,11 +171,9 @@ def estimate_of_agent(
     cost = beyond = price.cost or 0
     latency = own.latency_s if price.latency_s is None else price.latency_s
     if config.learn:
-        costs, latencies = learned.agent_costs.get(agent, ()), learned.agent_latencies.get(agent, ())
+        costs = learned.agent_costs.get(agent, ())
         if len(costs) >= ENOUGH:
             cost, beyond = quantile(costs, 0.5), max(quantile(costs, 0.9), beyond)
-        if len(latencies) >= ENOUGH:
-            latency = quantile(latencies, 0.5) / _US
     if given is not None:
         cost, beyond = min(cost, given), min(beyond, given)
     return Estimate(own.cost + cost, own.reserve, latency, beyond)
@@ -201,20 +188,12 @@ def estimate(config: CostAwareConfig, learned: CostHistory, tool: str) -> Estima
     cost = reserve = declared or 0
     latency = config.default.latency_s if price.latency_s is None else price.latency_s
     if config.learn:
-        costs, latencies = learned.costs.get(tool, ()), learned.latencies.get(tool, ())
+        costs = learned.costs.get(tool, ())
         if len(costs) >= ENOUGH:
             cost, reserve = quantile(costs, 0.5), quantile(costs, 0.9)
             # A cost that is configured for this very tool is the least that is reserved.
             reserve = max(reserve, price.cost or 0)
-        if len(latencies) >= ENOUGH:
-            latency = quantile(latencies, 0.5) / _US
     return Estimate(cost, reserve, latency or 0.0)
-
-
-def _microseconds(seconds: Any) -> int | None:
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        return None
-    return round(seconds * _US) if 0 <= seconds <= _MAX_MICROSECONDS / _US else None
 
 
 def _keep(kept: dict[str, Values], tool: str, value: int) -> None:
@@ -249,6 +228,15 @@ class Candidate(NamedTuple):
     """Agent that a delegation asks."""
     model: str | None = None
     """Provider and model of a request to an LLM."""
+    rating: Rating | None = None
+    """Rating among the call's candidates; None if nothing rates them."""
+
+    @property
+    def key(self) -> str:
+        """Key of its outcomes."""
+        if self.model is not None:
+            return f"{LLM}{self.model}"
+        return self.tool if self.agent is None else agent_key(self.agent)
 
     @property
     def name(self) -> str:
@@ -263,35 +251,22 @@ class Candidate(NamedTuple):
         return self.name if self.model is None else f"{self.tool} to {self.model}"
 
 
-def scores(candidates: Sequence[Candidate], cost_weight: float, latency_weight: float) -> list[float]:
-    """Return the score of each candidate, from 0 to the sum of the weights; lower is better.
-
-    A score is cost_weight x cost / highest cost + latency_weight x latency / longest latency, so neither the
-    currency nor the unit of time matters. If all of them cost nothing, or take no time, that part is 0 for
-    all.
-    """
-    dearest = max((one.estimate.cost for one in candidates), default=0)
-    slowest = max((one.estimate.latency_s for one in candidates), default=0.0)
-    return [
-        cost_weight * _part(one.estimate.cost, dearest)
-        + latency_weight * _part(one.estimate.latency_s, slowest)
-        for one in candidates
-    ]
-
-
 def rank_candidates(
-    candidates: Sequence[Candidate], cost_weight: float, latency_weight: float
+    candidates: Sequence[Candidate],
+    config: CostAwareConfig,
+    outcomes: Outcomes | None = None,
+    now: float = 0.0,
 ) -> list[Candidate]:
-    """Return the candidates, best first; among equals the LLM's own choice comes first.
+    """Return the candidates, best first; among near equals the LLM's own choice comes first.
 
     With a weight above 0 the score decides, even while there is money. With both weights 0 the LLM's own
     choice comes first; the others follow from the cheapest to the dearest, in case it is not affordable.
     """
-    if not (cost_weight or latency_weight):
+    if not (config.cost_weight or config.latency_weight):
         return sorted(candidates, key=lambda one: (not one.own, one.estimate.most))
-    rated = zip(scores(candidates, cost_weight, latency_weight), candidates, strict=True)
-    return [one for _, one in sorted(rated, key=lambda pair: (pair[0], not pair[1].own))]
-
-
-def _part(value: float, most: float) -> float:
-    return value / most if most else 0.0
+    if len(candidates) == 1:
+        return list(candidates)
+    options = [Option(one.key, one.estimate.cost, one.estimate.latency_s, one.own) for one in candidates]
+    by_key = {one.key: one for one in candidates}
+    ranked = rank_keys(options, outcomes, now, config.cost_weight, config.latency_weight)
+    return [by_key[one.option.key]._replace(rating=one) for one in ranked]

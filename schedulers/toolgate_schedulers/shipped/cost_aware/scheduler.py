@@ -13,9 +13,12 @@ delegation runs only if the expected cost of its agent is left, but reserves onl
 agent's calls pay for themselves. A ledger that does not answer is a failure of the scheduler: if the
 scheduler is required, the call is denied.
 
+With weights the candidates are ranked by `score`: every replica follows the facts and knows how calls of each
+go at present.
+
 Each replica runs a keeper (`toolgate_bus.ledger.money.settlement`), and one of them works at a time. It
-settles reservations from the facts, learns from them, and charges the costs of LLMs. What it learned is kept
-in the store, where the other replicas read it, and every replica after a restart.
+settles reservations from the facts, learns costs from them, and charges the costs of LLMs. What it learned is
+kept in the store, where the other replicas read it, and every replica after a restart.
 """
 
 import asyncio
@@ -36,6 +39,7 @@ from toolgate_bus.protocol.money import format_amount, micro
 from toolgate_bus.protocol.names import MAX_RULE
 from toolgate_bus.protocol.packing import VERSION
 from toolgate_bus.state.shared_state import SharedState
+from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.redis.tasks import keep, repeat
 
 from toolgate_schedulers.author.scheduler import SchedulerContext, asking, wire
@@ -59,6 +63,9 @@ from toolgate_schedulers.shipped.cost_aware.llm_prices import (
     other_models,
 )
 from toolgate_schedulers.shipped.durability import DURABILITY, count_replicas, tell_replicas
+from toolgate_schedulers.shipped.facts_from_now import FactsFromNow
+from toolgate_schedulers.shipped.score.outcomes import Outcomes
+from toolgate_schedulers.shipped.score.score import describe as describe_rating
 
 LOST: Final = (
     "The ledger was lost: nobody knows what was spent, and nothing that costs money may run until an "
@@ -66,6 +73,7 @@ LOST: Final = (
 )
 LOST_RULE: Final = "ledger-lost"
 _SHOWN_TOOLS: Final = 5
+_log = get_logger("toolgate.cost-aware")
 _TIMES: Final = {HOUR: "every hour", DAY: "every day"}
 
 
@@ -107,15 +115,14 @@ def not_replicated(error: TooFewReplicas) -> str:
 def replacement(config: CostAwareConfig, candidates: Sequence[Candidate], chosen: Candidate) -> str:
     """Return the reason that another tool runs; `candidates` are in order of preference."""
     own = next(one for one in candidates if one.own)
-    if candidates.index(own) < candidates.index(chosen):
+    if chosen.rating is None or own.rating is None or candidates.index(own) < candidates.index(chosen):
         return (
             f"Over budget: {own.name} would cost up to {_money(config, own.estimate.most)}; "
             f"{chosen.name} runs instead, for up to {_money(config, chosen.estimate.most)}."
         )
-    return (
-        f"{chosen.name} ({_terms(config, chosen)}) is preferred to its equivalent "
-        f"{own.name} ({_terms(config, own)})."
-    )
+    told = describe_rating(chosen.name, chosen.rating, config.currency)
+    instead = describe_rating(own.name, own.rating, config.currency)
+    return f"{told}; it runs instead of {instead}."
 
 
 def _affordable(
@@ -138,10 +145,6 @@ def _affordable(
     return f"Affordable in its place: {told}."
 
 
-def _terms(config: CostAwareConfig, one: Candidate) -> str:
-    return f"{_money(config, one.estimate.cost)}, {one.estimate.latency_s:g} s"
-
-
 def _money(config: CostAwareConfig, amount: int) -> str:
     return format_amount(amount, config.currency)
 
@@ -157,7 +160,13 @@ _STEPS: Final[Mapping[Phase, int]] = {"select": 0, "verify": 1, "admit": 3}
 _WITH_LAST: Final[tuple[Phase, ...]] = (*_FIRST, "admit")
 
 
-def candidates_of(config: CostAwareConfig, learned: CostHistory, call: ToolSelecting) -> list[Candidate]:
+def candidates_of(
+    config: CostAwareConfig,
+    learned: CostHistory,
+    call: ToolSelecting,
+    outcomes: Outcomes | None = None,
+    now: float = 0.0,
+) -> list[Candidate]:
     """List the candidates for a call, best first; in phase `verify` only the call itself."""
 
     def estimate_for(tool: str, agent: str | None) -> Estimate:
@@ -166,7 +175,7 @@ def candidates_of(config: CostAwareConfig, learned: CostHistory, call: ToolSelec
         return estimate_of_agent(config, learned, tool, agent, given=micro(call.tool_input.get("budget")))
 
     if call.tool_name == LLM_REQUEST:
-        return _requests(config, learned, call)
+        return rank_candidates(_requests(config, learned, call), config, outcomes, now)
     own = estimate_for(call.tool_name, call.agent_target)
     found = [Candidate(call.tool_name, None, own, own=True, agent=call.agent_target)]
     if call.phase == "select":
@@ -174,7 +183,7 @@ def candidates_of(config: CostAwareConfig, learned: CostHistory, call: ToolSelec
             Candidate(tool, arguments, estimate_for(tool, agent), own=False, agent=agent)
             for tool, arguments, agent in alternatives(config.alternatives, call)
         ]
-    return rank_candidates(found, config.cost_weight, config.latency_weight)
+    return rank_candidates(found, config, outcomes, now)
 
 
 def _requests(config: CostAwareConfig, learned: CostHistory, call: ToolSelecting) -> list[Candidate]:
@@ -184,7 +193,7 @@ def _requests(config: CostAwareConfig, learned: CostHistory, call: ToolSelecting
     if call.phase == "select":
         others = other_models(prices, own, call.available_tools)
         asked += [(other, complete_arguments(own, other)) for other in others]
-    found = [
+    return [
         Candidate(
             call.tool_name,
             given,
@@ -194,7 +203,6 @@ def _requests(config: CostAwareConfig, learned: CostHistory, call: ToolSelecting
         )
         for given, request in asked
     ]
-    return rank_candidates(found, config.cost_weight, config.latency_weight)
 
 
 class CostAware:
@@ -207,9 +215,18 @@ class CostAware:
     """Globs of its tools; with `llm` in the config, requests to an LLM as well."""
     config_model: ClassVar[type[BaseModel]] = CostAwareConfig
 
-    def __init__(self, config: CostAwareConfig, *, clock: Callable[[], float] = time.time) -> None:
-        """Configure the scheduler; `clock` decides the day, week or month of the calendar."""
-        self.config, self._clock = config, clock
+    def __init__(
+        self,
+        config: CostAwareConfig,
+        *,
+        clock: Callable[[], float] = time.time,
+        ticks: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Configure the scheduler; `clock` decides the day, week or month of the calendar, and outcomes are
+        forgotten by `ticks`."""
+        self._clock, self._ticks = clock, ticks
+        self.configure(config)
+        self._facts: FactsFromNow | None = None
         self.phases = _WITH_LAST if config.admission else _FIRST
         self._reserves_last = config.admission
         self._noticed_at = 0.0
@@ -225,9 +242,14 @@ class CostAware:
         """True if the store lacks values that were learned."""
         self._tasks: list[asyncio.Task[None]] = []
 
+    def configure(self, config: CostAwareConfig) -> None:
+        """Take up other groups, prices and weights; what is remembered of calls begins anew."""
+        self.config = config
+        self.outcomes = Outcomes(config.rivals, config.half_life_s) if config.chooses else None
+
     async def decide(self, call: ToolSelecting) -> Verdict:
         """Rule on one call; raise TransportError if the ledger does not answer."""
-        candidates = candidates_of(self.config, self.learned, call)
+        candidates = candidates_of(self.config, self.learned, call, self.outcomes, self._ticks())
         best = candidates[0]
         accounts = accounts_of(self.config, Payer.of(call), self.overrides, self._clock())
         # In verify money may be reserved already, for the call that this one replaces.
@@ -235,7 +257,7 @@ class CostAware:
         is_first = only_looks or call.phase == "select" or (call.phase == "admit" and self._is_noticed)
         free = best.estimate.most == 0 and is_first and call.tool_name != LLM_REQUEST
         if not accounts or free:
-            return self._let(candidates, best)
+            return self._let(call, candidates, best)
         # The money that an agent will spend must be left, but is not reserved: its own calls pay for it.
         offers = [Offer(one.offer, one.estimate.reserve, room=one.estimate.most) for one in candidates]
         ask = self._shared.ledger.preview if only_looks else self._shared.ledger.reserve
@@ -256,7 +278,7 @@ class CostAware:
         chosen = next((one for one in candidates if one.offer == answer.name), None)
         if answer.status == "closed" or chosen is None:
             return Deny(reason="This decision is over: the call must be decided anew.")
-        return self._let(candidates, chosen)
+        return self._let(call, candidates, chosen)
 
     def _only_looks(self, phase: Phase) -> bool:
         """Return whether to reserve nothing yet, because the orchestrator will ask again in `admit`."""
@@ -275,7 +297,10 @@ class CostAware:
         """True if all agents know by now in which phases this replica rules."""
         return time.monotonic() >= self._noticed_at
 
-    def _let(self, candidates: Sequence[Candidate], chosen: Candidate) -> Verdict:
+    def _let(self, call: ToolSelecting, candidates: Sequence[Candidate], chosen: Candidate) -> Verdict:
+        if self.outcomes is not None:
+            # The fact of the decision comes a moment later; the next call must know already.
+            self.outcomes.expect(call.id, chosen.key, self._ticks())
         if chosen.own:
             return Continue()
         reason = replacement(self.config, candidates, chosen)
@@ -292,6 +317,11 @@ class CostAware:
             await context.shared.ledger.watch()
         await self._describe()
         await self.look()
+        if self.config.idle_weights:
+            _log.warning("the weights choose among nothing", fix=self.config.idle_weights)
+        if self.outcomes is not None:
+            self._facts = FactsFromNow(context.shared.news, self.follow)
+            await self._facts.start()
         keeper = SettlementWorker(
             context.shared.ledger,
             context.shared.facts,
@@ -320,6 +350,8 @@ class CostAware:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._facts is not None:
+            await self._facts.stop()
         with contextlib.suppress(TransportError):
             await self._shared.ledger.leave()
             await self._write_down()
@@ -361,6 +393,13 @@ class CostAware:
             except TransportError:
                 self._news = True
                 raise
+
+    def follow(self, fact: Mapping[str, Any]) -> None:
+        """Follow how calls go; every replica hears each fact once."""
+        if self.outcomes is not None:
+            self.outcomes.hear(fact, self._ticks())
+            while self.outcomes.ejected:
+                _log.warning("fails too often, and gets no calls for a while", of=self.outcomes.ejected.pop())
 
     async def hear(self, fact: Mapping[str, Any]) -> None:
         """Learn from a fact, and charge the cost of an LLM request; called by the keeper that works."""

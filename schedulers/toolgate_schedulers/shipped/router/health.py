@@ -1,28 +1,24 @@
 """Find the targets of a route, tools or agents, that fail too often at present. Pure: time is an argument.
 
-    closed ──`after` failures, and `share` of the calls, within `within_s`──▶ open
-    open ──`for_s` later──▶ half-open: one call in `for_s` is let through
-    half-open ──a success──▶ closed        half-open ──a failure──▶ open
-
-Every replica of a scheduler reads the same facts and keeps this state by itself. Each route has its own
-state, since routes may differ in their limits.
+A target is ejected after `after` failures, and `share` of its calls, within `within_s`. `score.ejection`
+says how it comes back. Every replica of a scheduler reads the same facts and keeps this state by itself.
+Each route has its own state, since routes may differ in their limits.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import Field, model_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.ruling.conditions.arguments import Arguments, Name
 
+from toolgate_schedulers.shipped.score.ejection import Ejection
+from toolgate_schedulers.shipped.score.outcomes import Seconds
+
 MAX_CALLS: Final = 1000
 """Maximum number of calls of one tool that are remembered; more calls shorten the window."""
-_DELEGATED: Final = ("delegate:agent_completed", "delegate:error")
-UNDONE: Final = ("incomplete", "budget_exhausted", "error", "failed")
-"""Statuses of delegations whose work is not done: the agent's LLM failed, or went on for too long."""
-Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False, strict=True)]
 
 
 class Fallback(StrictModel):
@@ -35,8 +31,8 @@ class Fallback(StrictModel):
     share: Annotated[float, Field(gt=0, le=1, strict=True)] = 0.5
     """Smallest part of the target's calls within `within_s` that must have failed."""
     for_s: Seconds = 30
-    """Seconds without calls. Then one call tries the target: after a success it is back, after a failure the
-    time starts again."""
+    """Seconds without calls. Then one call tries the target: after a success it is back, after a failure it
+    gets no calls for twice as long, at most for eight times as long."""
     to: Name | None = None
     """Tool that runs when all targets fail. Without it, or when it fails as well, the LLM's own call
     stands."""
@@ -53,34 +49,13 @@ class Fallback(StrictModel):
         return self
 
 
-def agent_key(agent: str) -> str:
-    """Return the key of an agent's health; it is no tool's, as no tool has a space in its name."""
-    return f"agent {agent}"
-
-
-def outcome_of(fact: Mapping[str, Any]) -> tuple[str, bool] | None:
-    """Return the tool or agent (`agent_key`) of a fact, and whether it did its work; None for other facts.
-
-    A cancelled call says nothing about its tool. Facts come from the network and may hold anything.
-    """
-    tool, event, agent = fact.get("tool"), fact.get("event"), fact.get("agent_target")
-    if isinstance(agent, str) and event in _DELEGATED:
-        return agent_key(agent), event == _DELEGATED[0] and fact.get("status") not in UNDONE
-    if not isinstance(tool, str) or event not in ("tool:post", "tool:error"):
-        return None
-    if fact.get("error") == "CancelledError":
-        return None
-    return tool, event == "tool:post" and fact.get("success") is not False
-
-
 @dataclass(slots=True)
-class _Tool:
+class _Target:
     """Recent results of one target."""
 
     calls: deque[tuple[float, bool]] = field(default_factory=deque)
     failures: int = 0
-    open_until: float | None = None
-    tried: float | None = None
+    ejection: Ejection = field(default_factory=Ejection)
 
     def add(self, well: bool, now: float, within_s: float) -> None:
         self.calls.append((now, well))
@@ -88,10 +63,10 @@ class _Tool:
         while len(self.calls) > MAX_CALLS or self.calls[0][0] < now - within_s:
             self.failures -= not self.calls.popleft()[1]
 
-    def close(self) -> None:
+    def eject(self, now: float, for_s: float) -> None:
         self.calls.clear()
         self.failures = 0
-        self.open_until = self.tried = None
+        self.ejection.eject(now, for_s)
 
 
 class TargetHealth:
@@ -99,43 +74,32 @@ class TargetHealth:
 
     def __init__(self, rule: Fallback | None, tools: Iterable[str]) -> None:
         self._rule = rule
-        self._tools = {tool: _Tool() for tool in tools} if rule is not None else {}
+        self._targets = {tool: _Target() for tool in tools} if rule is not None else {}
 
     @property
     def tools(self) -> frozenset[str]:
         """Targets whose results it must be told."""
-        return frozenset(self._tools)
+        return frozenset(self._targets)
 
     def record_result(self, tool: str, well: bool, now: float) -> None:
         """Record the result of a call: `well` or not."""
-        known = self._tools.get(tool)
-        if known is None or self._rule is None:
+        known, rule = self._targets.get(tool), self._rule
+        if known is None or rule is None:
             return
-        if known.open_until is None:
-            known.add(well, now, self._rule.within_s)
-            if known.failures >= max(self._rule.after, self._rule.share * len(known.calls)):
-                self._open(known, now, self._rule)
-        elif now >= known.open_until:  # a call from before the target was closed off says nothing new
-            if well:
-                known.close()
-            else:
-                self._open(known, now, self._rule)
+        if known.ejection.until is not None:
+            known.ejection.record_result(well, now, rule.for_s)
+            return
+        known.add(well, now, rule.within_s)
+        if known.failures >= max(rule.after, rule.share * len(known.calls)):
+            known.eject(now, rule.for_s)
 
     def usable(self, tool: str, now: float) -> bool:
         """Return whether calls may go to a target: it is well, or it is time to try it."""
-        known = self._tools.get(tool)
-        if known is None or known.open_until is None or self._rule is None:
-            return True
-        trying = known.tried is not None and now - known.tried < self._rule.for_s
-        return now >= known.open_until and not trying
+        known = self._targets.get(tool)
+        return known is None or self._rule is None or known.ejection.is_usable(now, self._rule.for_s)
 
     def record_call(self, tool: str, now: float) -> None:
         """Record that a call goes to a target; if the target is being tried, this is the one call."""
-        known = self._tools.get(tool)
-        if known is not None and known.open_until is not None:
-            known.tried = now
-
-    @staticmethod
-    def _open(known: _Tool, now: float, rule: Fallback) -> None:
-        known.close()
-        known.open_until = now + rule.for_s
+        known = self._targets.get(tool)
+        if known is not None:
+            known.ejection.record_call(now)

@@ -6,37 +6,27 @@ targets take its calls. In phase `verify` the router always continues: a replace
 again.
 """
 
-import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 from toolgate_bus.config.check import StrictModel
-from toolgate_bus.facts.service import FactsService
 from toolgate_bus.protocol.events import Continue, Modify, ToolSelecting, Verdict
 from toolgate_bus.ruling.conditions.arguments import Arguments, Name
 from toolgate_bus.ruling.conditions.conditions import Globs
 from toolgate_bus.ruling.conditions.matching import CallMatcher, check_unique
 from toolgate_bus.ruling.local_table import encode_table, list_concerns
-from toolgate_bus.telemetry.loggers import get_logger
-from toolgate_bus.transport.ports import FactStream
-from toolgate_bus.transport.redis.tasks import keep
 
 from toolgate_schedulers.author.scheduler import SchedulerContext
-from toolgate_schedulers.shipped.router.health import Fallback, TargetHealth, outcome_of
+from toolgate_schedulers.shipped.facts_from_now import FactsFromNow
+from toolgate_schedulers.shipped.router.health import Fallback, TargetHealth
 from toolgate_schedulers.shipped.router.targets import Sticky, Target, key_of, rank_targets
+from toolgate_schedulers.shipped.score.outcomes import Outcomes, outcome_of
+from toolgate_schedulers.shipped.score.score import Option, Rating, describe, rank_keys
 
 Text = Annotated[str, Field(min_length=1, max_length=800)]
-_ALWAYS_WELL: Final = TargetHealth(None, ())
-
-FEW: Final = 100
-"""Facts in one read below which the reader has reached the end of the stored facts."""
-START_SECONDS: Final = 2.0
-IDLE_SECONDS: Final = 0.02
-_log = get_logger("toolgate.facts")
 
 
 class Route(CallMatcher):
@@ -57,6 +47,9 @@ class Route(CallMatcher):
     agent. Applies only if the session has that agent."""
     targets: Annotated[tuple[Target, ...], Field(min_length=1, max_length=256)] | None = None
     """Several tools that share the calls by weight."""
+    choose: Literal["weight", "best"] = "weight"
+    """Way to choose among `targets`: by their `weight`, or the `best` one, from which a success comes soonest
+    at present."""
     sticky: Sticky = "decision"
     """Property that keeps calls together: calls of the same `session`, `tree` of sessions, `agent` or
     `label:NAME` go to the same one of the `targets`. `decision` chooses for each call anew, as happens for
@@ -75,6 +68,10 @@ class Route(CallMatcher):
             raise ValueError(f"{given[0]}: goes with to; give each of the targets its own")
         if self.targets is None and "sticky" in self.model_fields_set:
             raise ValueError("sticky: goes with targets, of which one is chosen")
+        if self.choose == "best" and self.targets is None:
+            raise ValueError("choose: goes with targets, of which one is chosen")
+        if self.choose == "best" and self.sticky != "decision":
+            raise ValueError("sticky: goes with choose: weight; the best target changes with the load")
         if self.targets is not None and not any(target.weight for target in self.targets):
             raise ValueError("targets: one must have a weight above 0")
         return self
@@ -110,33 +107,68 @@ class RouterConfig(StrictModel):
     """Routes in order; the first one that fits a call and has an available target counts."""
 
 
+class RouteState(NamedTuple):
+    """What a replica knows of a route's targets."""
+
+    health: TargetHealth
+    outcomes: Outcomes | None = None
+    """How calls go; only for a route that chooses the best target."""
+
+    @classmethod
+    def of(cls, one: Route) -> "RouteState":
+        """Return the state of a route at the start."""
+        health = TargetHealth(one.fallback, [target.key for target in (*one.aims, *one.standby)])
+        keys = dict.fromkeys(target.key for target in one.aims)
+        return cls(health, Outcomes([keys]) if one.choose == "best" else None)
+
+
+_NOTHING_KNOWN: Final = RouteState(TargetHealth(None, ()))
+
+
 def route(
-    config: RouterConfig, call: ToolSelecting, health: Sequence[TargetHealth] = (), now: float = 0.0
+    config: RouterConfig, call: ToolSelecting, states: Sequence[RouteState] = (), now: float = 0.0
 ) -> Verdict:
-    """Return the verdict on a call; `health` has one entry for each route, at the time `now`."""
+    """Return the verdict on a call; `states` has one entry for each route, at the time `now`."""
     for number, one in enumerate(config.routes if call.phase == "select" else ()):
         if one.fits(call):
-            verdict = _apply_route(one, call, health[number] if health else _ALWAYS_WELL, now)
+            verdict = _apply_route(one, call, states[number] if states else _NOTHING_KNOWN, now)
             if verdict is not None:
                 return verdict
     return Continue()
 
 
-def _apply_route(one: Route, call: ToolSelecting, health: TargetHealth, now: float) -> Verdict | None:
+def _rank_best(
+    targets: Sequence[Target], call: ToolSelecting, outcomes: Outcomes, now: float
+) -> list[Rating]:
+    """Return the ratings of targets by the time to a success, the best first."""
+    by_key = {target.key: target for target in targets}
+    options = [Option(key, 0, 0, not target.changes(call)) for key, target in by_key.items()]
+    return rank_keys(options, outcomes, now, 0, 1)
+
+
+def _apply_route(one: Route, call: ToolSelecting, state: RouteState, now: float) -> Verdict | None:
     """Return the verdict of a route that fits; None passes the call on to the next route."""
+    health, rated = state.health, dict[str, Rating]()
     order = rank_targets(one.aims, one.salt, key_of(one.sticky, call))
     here = [target for target in order if target.available(call)]
     if not here:
         return None
+    if state.outcomes is not None:
+        rated = {rating.option.key: rating for rating in _rank_best(here, call, state.outcomes, now)}
+        here.sort(key=lambda target: list(rated).index(target.key))
     ready = [target for target in (*here, *one.standby) if health.usable(target.key, now)]
     chosen = next((target for target in ready if target.available(call)), None)
     if chosen is None:
         return Continue(reason=f"the call stays as it is: all its targets fail at present{_suffix_of(one)}")
     health.record_call(chosen.key, now)
+    if state.outcomes is not None:
+        state.outcomes.expect(call.id, chosen.key, now)
     failing = "" if chosen is here[0] else f"; {here[0].display_name} fails at present"
     if chosen.changes(call):
         own = call.tool_name if chosen.agent is None else call.agent_target or call.tool_name
         reason = one.reason or f"routed from {own} to {chosen.display_name}{_suffix_of(one)}"
+        if chosen.key in rated:
+            reason += f"; {describe(chosen.display_name, rated[chosen.key])}"
         return Modify(
             tool=chosen.to,
             arguments=chosen.arguments_for(call),
@@ -164,20 +196,18 @@ class Router:
         self.config, self._clock = config, clock
         self.tools = tuple(dict.fromkeys(glob for one in config.routes for glob in one.from_))
         self.local_table = encode_table(list_concerns((one.from_, one) for one in config.routes), "continue")
-        self._health = [
-            TargetHealth(one.fallback, [target.key for target in (*one.aims, *one.standby)])
-            for one in config.routes
-        ]
+        self._states = [RouteState.of(one) for one in config.routes]
         self._watching: dict[str, list[TargetHealth]] = {}
-        for health in self._health:
-            for tool in health.tools:
-                self._watching.setdefault(tool, []).append(health)
+        for state in self._states:
+            for key in state.health.tools:
+                self._watching.setdefault(key, []).append(state.health)
+        self._outcomes = [state.outcomes for state in self._states if state.outcomes is not None]
         self._facts: FactsFromNow | None = None
 
     async def start(self, context: SchedulerContext) -> None:
-        """Follow the results of the targets, if a route has a `fallback`."""
-        if self._watching:
-            self._facts = FactsFromNow(context.shared.facts, self._on_fact)
+        """Follow the results of the targets, if a route has a `fallback` or chooses the best one."""
+        if self._watching or self._outcomes:
+            self._facts = FactsFromNow(context.shared.news, self.follow)
             await self._facts.start()
 
     async def stop(self) -> None:
@@ -187,49 +217,13 @@ class Router:
 
     async def decide(self, call: ToolSelecting) -> Verdict:
         """Route one call."""
-        return route(self.config, call, self._health, self._clock())
+        return route(self.config, call, self._states, self._clock())
 
-    def _on_fact(self, fact: Mapping[str, Any]) -> None:
-        told = outcome_of(fact)
+    def follow(self, fact: Mapping[str, Any]) -> None:
+        """Follow how calls go; every replica hears each fact once."""
+        told, now = outcome_of(fact), self._clock()
         if told is not None:
             for health in self._watching.get(told[0], ()):
-                health.record_result(*told, self._clock())
-
-
-class FactsFromNow(FactsService):
-    """Reader that calls `tell` with each fact from now on, on the event loop.
-
-    An hour-old result says nothing about a tool's health today. The reader gets the stored facts first and
-    drops them, until a read brings so few that it must have reached the end.
-    """
-
-    def __init__(self, facts: FactStream, tell: Callable[[Mapping[str, Any]], None]) -> None:
-        super().__init__(facts, _log, gives_way=False)
-        self._tell = tell
-        self._current = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    async def start(self) -> None:
-        """Begin; return once the stored facts are passed, or after two seconds."""
-        self._task = asyncio.create_task(keep(self.run))
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._current.wait(), START_SECONDS)
-
-    async def stop(self) -> None:
-        """End."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
-
-    async def step(self) -> bool:
-        """Report the facts that came, once the stored ones are passed."""
-        came = await self._facts.next()
-        if self._current.is_set():
-            for fact in came:
-                self._tell(fact)
-        elif len(came) < FEW:
-            self._current.set()
-        if not came:
-            await asyncio.sleep(IDLE_SECONDS)
-        return True
+                health.record_result(*told, now)
+        for outcomes in self._outcomes:
+            outcomes.hear(fact, now)

@@ -17,7 +17,7 @@ from toolgate_bus.protocol.llm import LLM_REQUEST, complete_arguments
 from toolgate_bus.ruling.conditions.arguments import Arguments, LiteralArgument, Name, map_arguments
 from toolgate_bus.ruling.conditions.conditions import same
 
-from toolgate_schedulers.shipped.router.health import agent_key
+from toolgate_schedulers.shipped.score.outcomes import agent_key, model_key
 
 Weight = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False, strict=True)]
 _STICKY: Final = ("decision", "session", "tree", "agent")
@@ -56,7 +56,10 @@ class Target(StrictModel):
 
     @property
     def key(self) -> str:
-        """Key of its health: the agent's, or else the tool's."""
+        """Key of its outcomes: the agent's, the model's, or else the tool's."""
+        if self.to == LLM_REQUEST:
+            told = (self.arguments or {}).items()
+            return model_key({name: one.value for name, one in told if isinstance(one, LiteralArgument)})
         return self.to if self.agent is None else agent_key(self.agent)
 
     @property

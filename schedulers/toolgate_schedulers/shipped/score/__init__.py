@@ -1,0 +1,1 @@
+"""The score of alternatives, which `cost-aware`, `heuristic` and `router` share."""

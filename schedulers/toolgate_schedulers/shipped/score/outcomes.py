@@ -1,0 +1,352 @@
+"""Remember how calls of each tool, agent and model went: success, duration, load. It forgets. Pure.
+
+Every replica reads the same facts: a decision puts a call under way at its tool, the call's end takes it
+off. Each alternative keeps a few sums, in which older calls count less and less: half after 30 further
+calls of it, after 200 calls of its group, and after the half-life. What is forgotten leaves a guess that is
+good enough to try it: a new alternative is tried, and a bad one is not bad for ever.
+
+An alternative is ejected after five failures running, or if its success is less than half of what its group's
+best one has. Facts come off a wire and may hold anything.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, NamedTuple
+
+from pydantic import Field
+from toolgate_bus.protocol.fact_events import (
+    PROVIDER_ERROR,
+    TOOL_ENDS,
+    TOOL_ERROR,
+    TOOL_POST,
+    TOOL_UNUSED,
+    USAGE,
+)
+from toolgate_bus.protocol.llm import LLM, LLM_REQUEST
+from toolgate_bus.protocol.money import is_amount
+from toolgate_bus.protocol.names import MAX_NAME
+
+from toolgate_schedulers.shipped.score.ejection import Ejection
+
+HALF_LIFE_S: Final = 600.0
+"""Default half-life in seconds, which matters where calls are few."""
+Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False, strict=True)]
+HALF_LIFE_CALLS: Final = 30
+"""Half-life in calls of the alternative: some 43 calls count, enough to tell 90 % from 99 %."""
+HALF_LIFE_GROUP: Final = 200
+"""Half-life in calls of the group: one that gets no calls is tried about once in 800 of them."""
+GUESS: Final = 0.9
+"""Chance of success of an alternative of which nothing is known: good enough to be tried."""
+GUESS_CALLS: Final = 3.0
+"""Number of calls that the guess counts for."""
+IN_A_ROW: Final = 5
+"""Failures running that eject."""
+FAR_BELOW: Final = 0.5
+"""Part of the best success in the group below which an alternative is ejected."""
+SURE_CALLS: Final = 10.0
+"""Calls that must count before success is compared."""
+OUT_S: Final = 10.0
+"""Seconds of a first time out: a try costs one call, and a good alternative is missed until then."""
+MAX_UNDER_WAY: Final = 20_000
+LOST_S: Final = 900.0
+"""Seconds after which a call whose end was never heard no longer counts as under way."""
+EXPECTED_S: Final = 2.0
+"""Seconds in which the fact of a decision follows the verdict, unless a person is asked."""
+MAX_SECONDS: Final = 86_400.0
+SPREAD: Final = 0.4
+"""Normal deviate of the usual duration: of log-normal durations the mean lies near the 65th percentile."""
+_MIN_SECONDS: Final = 1e-4
+_DELEGATED: Final = ("delegate:agent_completed", "delegate:error")
+UNDONE: Final = ("incomplete", "budget_exhausted", "error", "failed")
+"""Statuses of delegations whose work is not done: the agent's LLM failed, or went on for too long."""
+
+
+def agent_key(agent: str) -> str:
+    """Return the key of an agent's outcomes; it is no tool's, as no tool has a space in its name."""
+    return f"agent {agent}"
+
+
+def model_key(arguments: Any) -> str:
+    """Return the key of a model's outcomes, from a request or a fact; it is no tool's."""
+    told = arguments if isinstance(arguments, Mapping) else {}
+    provider, model = (
+        one if isinstance(one := told.get(name), str) else "" for name in ("provider", "model")
+    )
+    return f"{LLM}{provider}/{model}"
+
+
+def outcome_of(fact: Mapping[str, Any]) -> tuple[str, bool] | None:
+    """Return the key of a fact's tool, agent or model, and whether it did its work; None for other facts.
+
+    A cancelled call says nothing about its tool.
+    """
+    tool, event, agent = fact.get("tool"), fact.get("event"), fact.get("agent_target")
+    if isinstance(agent, str) and event in _DELEGATED:
+        return agent_key(agent), event == _DELEGATED[0] and fact.get("status") not in UNDONE
+    if event in (USAGE, PROVIDER_ERROR):
+        return model_key(fact), event == USAGE and not fact.get("partial")
+    if not isinstance(tool, str) or event not in (TOOL_POST, TOOL_ERROR):
+        return None
+    if fact.get("error") == "CancelledError":
+        return None
+    return tool, event == TOOL_POST and fact.get("success") is not False
+
+
+class Performance(NamedTuple):
+    """How an alternative does at present."""
+
+    success: float = GUESS
+    """Chance of success of a call."""
+    calls: float = 0.0
+    """Number of calls heard of lately; older ones count less."""
+    median_s: float = 0.0
+    """Median of the durations of successful calls; 0 if none is known."""
+    usual_s: float = 0.0
+    """65th percentile of these durations, which is near their mean; 0 if none is known."""
+    weight: float = 0.0
+    """Number of durations that count for these."""
+    place_s: float = 0.0
+    """Seconds that a call takes for each call under way, itself included; 0 if not known."""
+    under_way: int = 0
+    """Number of calls under way."""
+    age_s: float = 0.0
+    """Mean seconds for which these have been under way."""
+    failure_cost: float | None = None
+    """Mean cost of a failed call in micro-units; None if not known."""
+    is_usable: bool = True
+    """False while it is ejected."""
+    is_sure: bool = False
+    """True if enough calls count to compare its success."""
+
+
+UNKNOWN: Final = Performance()
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Decaying sums of one alternative."""
+
+    at: float
+    well: float = 0.0
+    badly: float = 0.0
+    seen: float = 0.0
+    times: float = 0.0
+    logs: float = 0.0
+    squares: float = 0.0
+    by_place: float = 0.0
+    places: float = 0.0
+    paid_failures: float = 0.0
+    paid: float = 0.0
+    in_a_row: int = 0
+    under_way: int = 0
+    begun: float = 0.0
+    """Sum of the times at which the calls under way began."""
+    group_calls: int = 0
+    ejection: Ejection = field(default_factory=Ejection)
+
+    def forget(self, now: float, half_life_s: float, group_calls: int, calls: int = 0) -> None:
+        by_time = max(0.0, now - self.at) / half_life_s
+        by_group = (group_calls - self.group_calls) / HALF_LIFE_GROUP
+        part = 0.5 ** (by_time + by_group + calls / HALF_LIFE_CALLS)
+        self.at, self.group_calls = max(self.at, now), group_calls
+        self.seen *= 0.5**by_time
+        self.well *= part
+        self.badly *= part
+        self.times *= part
+        self.logs *= part
+        self.squares *= part
+        self.by_place *= part
+        self.places *= part
+        self.paid_failures *= part
+        self.paid *= part
+
+    def reset(self) -> None:
+        self.well = self.badly = self.times = self.logs = self.squares = self.by_place = self.places = 0.0
+        self.in_a_row = 0
+
+    def durations(self) -> tuple[float, float]:
+        """Return the median and the 65th percentile of the durations; 0 if none is known."""
+        if self.times < 1e-6:
+            return 0.0, 0.0
+        mean = self.logs / self.times
+        spread = SPREAD * math.sqrt(max(0.0, self.squares / self.times - mean * mean))
+        return math.exp(mean), math.exp(mean + spread)
+
+    def record_time(self, seconds: float, places: int) -> None:
+        log = math.log(max(seconds, _MIN_SECONDS))
+        self.times += 1
+        self.logs += log
+        self.squares += log * log
+        # A line through the origin: calls that found a crowd say most about the wait in one.
+        self.by_place += seconds * places
+        self.places += places * places
+
+
+class _UnderWay(NamedTuple):
+    key: str
+    at: float
+    places: int
+
+
+class Outcomes:
+    """Outcomes of calls, by key of tool, agent or model. Times are seconds on any one clock."""
+
+    def __init__(self, groups: Iterable[Iterable[str]], half_life_s: float = HALF_LIFE_S) -> None:
+        """Remember the keys of these groups of alternatives, and no others."""
+        self._group_of = {key: number for number, group in enumerate(groups) for key in group}
+        self._group_calls = [0] * (max(self._group_of.values(), default=-1) + 1)
+        self._half_life_s = half_life_s
+        self._kept: dict[str, _Sums] = {}
+        self.ejected: deque[str] = deque(maxlen=16)
+        """Keys that were ejected; whoever reports them takes them out."""
+        self._under_way: dict[str, _UnderWay] = {}
+        self._expected: dict[str, _UnderWay] = {}
+
+    def performance(self, key: str, now: float) -> Performance:
+        """Return how an alternative does."""
+        kept = self._kept.get(key)
+        if kept is None:
+            return UNKNOWN
+        kept.forget(now, self._half_life_s, self._group_calls[self._group_of[key]])
+        calls = kept.well + kept.badly
+        median, usual = kept.durations()
+        if kept.ejection.is_over(now):
+            # What is known is of the trouble: it must get its try, as a new one does.
+            return UNKNOWN._replace(
+                calls=kept.seen, median_s=median, is_usable=kept.ejection.is_usable(now, OUT_S)
+            )
+        return Performance(
+            (kept.well + GUESS * GUESS_CALLS) / (calls + GUESS_CALLS),
+            kept.seen,
+            median,
+            usual,
+            kept.times,
+            kept.by_place / kept.places if kept.places > 1e-6 else 0.0,
+            kept.under_way,
+            max(0.0, now - kept.begun / kept.under_way) if kept.under_way else 0.0,
+            kept.paid / kept.paid_failures if kept.paid_failures > 1e-6 else None,
+            kept.ejection.is_usable(now, OUT_S),
+            calls >= SURE_CALLS,
+        )
+
+    def eject(self, key: str, now: float) -> None:
+        """Take an alternative out whose success is far below its group's."""
+        kept = self._kept.get(key)
+        if kept is not None and kept.ejection.until is None:
+            self._eject(key, kept, now)
+
+    def expect(self, decision: str, key: str, now: float) -> None:
+        """Count a call as under way at once: the next call must know before the decision's fact comes."""
+        if decision not in self._under_way:
+            self._begin(self._expected, decision, key, now)
+
+    def _begin(self, calls: "dict[str, _UnderWay]", decision: str, key: str, now: float) -> None:
+        self._end(decision)
+        self._give_up(now)
+        if key not in self._group_of or len(decision) > MAX_NAME:
+            return
+        kept = self._sums(key, now)
+        kept.under_way += 1
+        kept.begun += now
+        kept.ejection.record_call(now)
+        calls[decision] = _UnderWay(key, now, kept.under_way)
+
+    def hear(self, fact: Mapping[str, Any], now: float) -> None:
+        """Learn from a fact."""
+        event = fact.get("event")
+        if not isinstance(event, str):
+            return
+        decision = fact.get("id" if event == "decision" else "decision_id")
+        known = self._under_way.get(decision) if isinstance(decision, str) else None
+        if event == "decision":
+            if isinstance(decision, str):
+                self._hear_decision(decision, fact, now)
+            return
+        ended = outcome_of(fact)
+        is_end = event in TOOL_ENDS or event in (USAGE, PROVIDER_ERROR)
+        if known is not None and ended is not None and event in _DELEGATED:
+            if ended[1]:
+                return  # the end of its call tells the duration, too
+            is_end = True
+        if is_end and isinstance(decision, str):
+            self._end(decision)
+        if ended is None or event == TOOL_UNUSED:
+            return
+        key = known.key if known is not None else ended[0]
+        if key in self._group_of:
+            self._record(key, ended[1], fact, known.places if known is not None else 0, now)
+
+    def _hear_decision(self, decision: str, fact: Mapping[str, Any], now: float) -> None:
+        if fact.get("outcome") not in ("continue", "modify"):
+            self._end(decision)
+            return
+        tool, agent = fact.get("final_tool") or fact.get("tool_name"), fact.get("final_agent")
+        if tool == LLM_REQUEST:
+            self._begin(
+                self._under_way, decision, model_key(fact.get("final_input") or fact.get("tool_input")), now
+            )
+            return
+        agent = agent or fact.get("agent_target")
+        if isinstance(agent, str) and agent and agent_key(agent) in self._group_of:
+            self._begin(self._under_way, decision, agent_key(agent), now)
+        elif isinstance(tool, str):
+            self._begin(self._under_way, decision, tool, now)
+
+    def _record(self, key: str, well: bool, fact: Mapping[str, Any], places: int, now: float) -> None:
+        kept, cost = self._sums(key, now), fact.get("cost")
+        seconds = _seconds(fact.get("seconds"))
+        if kept.ejection.record_result(well, now, OUT_S):
+            # What was before the trouble says nothing about the time after it.
+            kept.reset()
+        group = self._group_of[key]
+        self._group_calls[group] += 1
+        kept.forget(now, self._half_life_s, self._group_calls[group], 1)
+        kept.seen += 1
+        # A call that failed may have ended at once. One that took longer than usual would have taken longer.
+        if seconds is not None and (well or seconds > kept.durations()[1] > 0):
+            kept.record_time(seconds, max(1, places))
+        if well:
+            kept.well += 1
+            kept.in_a_row = 0
+            return
+        kept.badly += 1
+        kept.in_a_row += 1
+        if is_amount(cost):
+            kept.paid_failures += 1
+            kept.paid += cost
+        if kept.in_a_row >= IN_A_ROW and kept.ejection.until is None:
+            self._eject(key, kept, now)
+
+    def _eject(self, key: str, kept: _Sums, now: float) -> None:
+        kept.in_a_row = 0
+        self.ejected.append(key)
+        kept.ejection.eject(now, OUT_S)
+
+    def _sums(self, key: str, now: float) -> _Sums:
+        kept = self._kept.get(key)
+        if kept is None:
+            kept = self._kept[key] = _Sums(now, group_calls=self._group_calls[self._group_of[key]])
+        return kept
+
+    def _end(self, decision: str) -> None:
+        call = self._under_way.pop(decision, None) or self._expected.pop(decision, None)
+        if call is not None:
+            kept = self._kept[call.key]
+            kept.under_way -= 1
+            kept.begun -= call.at
+
+    def _give_up(self, now: float) -> None:
+        """Drop the oldest calls under way that are too old or too many."""
+        for calls, longest in ((self._expected, EXPECTED_S), (self._under_way, LOST_S)):
+            while calls:
+                decision, call = next(iter(calls.items()))
+                if now - call.at < longest and len(calls) <= MAX_UNDER_WAY:
+                    break
+                self._end(decision)
+
+
+def _seconds(told: Any) -> float | None:
+    is_number = isinstance(told, int | float) and not isinstance(told, bool)
+    return float(told) if is_number and 0 <= told <= MAX_SECONDS else None

@@ -1,0 +1,155 @@
+"""Rank alternatives by cost per success and time to success under today's load. Pure.
+
+    score = (cost_weight x cost / dearest + latency_weight x seconds / slowest + failures) / chance of success
+
+`cost` is the expected cost of one call, whether it succeeds or not. `seconds` is the usual duration, or the
+time that the calls under way let expect, if that is longer. `dearest` and `slowest` are the highest plain
+values among the alternatives, so neither the currency nor the unit of time matters. A failed call costs the
+LLM a further request: it counts as much as a call of the dearest and slowest alternative. With all of them
+sure and idle, the score is the plain weighted sum of cost and latency.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from toolgate_bus.protocol.money import format_amount
+
+from toolgate_schedulers.shipped.score.outcomes import FAR_BELOW, UNKNOWN, Outcomes, Performance
+
+RETRY: Final = 1.0
+"""Cost of a failure, as a part of the dearest and slowest alternative: that of a request to an LLM."""
+STAY: Final = 0.05
+"""Part by which a score must be better for a call to leave its own choice: near equals do not flap."""
+PRIOR_CALLS: Final = 2.0
+"""Number of calls that a declared duration counts for."""
+AGES: Final = 1.5
+"""Duration as a multiple of the mean age of the calls under way: twice that if all took the same time."""
+CROWD: Final = 4
+"""Number of calls that an alternative is believed to take at a time without a wait."""
+_LEAST: Final = 0.01
+"""Least chance of success that is reckoned with."""
+
+
+class Option(NamedTuple):
+    """Alternative for a call."""
+
+    key: str
+    """Key of its outcomes."""
+    cost: float
+    """Cost of a successful call in micro-units."""
+    seconds: float
+    """Declared duration; 0 if there is none."""
+    own: bool
+    """True if the call stays as it is."""
+    performance: Performance = UNKNOWN
+
+
+class Rating(NamedTuple):
+    """Option with what is expected of it, and its score."""
+
+    option: Option
+    score: float
+    """Score; the lowest is the best."""
+    cost: float
+    """Expected cost of one call in micro-units."""
+    seconds: float
+    """Expected duration of one call that begins now."""
+
+
+def rate_options(options: Sequence[Option], cost_weight: float, latency_weight: float) -> list[Rating]:
+    """Return the rating of each option, in the given order."""
+    known = [plain for one in options if (plain := _plain_s(one)) > 0]
+    dearest = max((one.cost for one in options), default=0.0)
+    slowest, fastest = max(known, default=0.0), min(known, default=0.0)
+    rated = []
+    for one in options:
+        chance = max(one.performance.success, _LEAST)
+        failed = one.cost if one.performance.failure_cost is None else one.performance.failure_cost
+        cost, seconds = chance * one.cost + (1 - chance) * failed, _expected_s(one, fastest)
+        value = (
+            cost_weight * _part(cost, dearest)
+            + latency_weight * _part(seconds, slowest)
+            + (cost_weight + latency_weight) * RETRY * (1 - chance)
+        )
+        rated.append(Rating(one, value / chance, cost, seconds))
+    return rated
+
+
+def rank_keys(
+    given: Sequence[Option], outcomes: Outcomes | None, now: float, cost_weight: float, latency_weight: float
+) -> list[Rating]:
+    """Return the ratings by what is known now, best first; eject what fails far more than the best one."""
+
+    def options() -> list[Option]:
+        if outcomes is None:
+            return list(given)
+        return [one._replace(performance=outcomes.performance(one.key, now)) for one in given]
+
+    found = options()
+    failing = find_failing(found)
+    if failing and outcomes is not None:
+        for key in failing:
+            outcomes.eject(key, now)
+        found = options()
+    return rank_options(found, cost_weight, latency_weight)
+
+
+def rank_options(options: Sequence[Option], cost_weight: float, latency_weight: float) -> list[Rating]:
+    """Return the ratings, best first: ejected ones last, the call's own choice first among near equals."""
+    out = ejected(options)
+    rated = rate_options(options, cost_weight, latency_weight)
+    return sorted(
+        rated,
+        key=lambda one: (
+            one.option.key in out,
+            one.score * (1 - STAY) if one.option.own else one.score,
+            not one.option.own,
+        ),
+    )
+
+
+def ejected(options: Sequence[Option]) -> frozenset[str]:
+    """Return the keys of the options that get no calls now: at most half of them, the worst first."""
+    out = [one for one in options if not one.performance.is_usable]
+    out.sort(key=lambda one: (one.performance.success, one.key))
+    return frozenset(one.key for one in out[: len(options) // 2])
+
+
+def find_failing(options: Sequence[Option]) -> list[str]:
+    """Return the keys of the options whose success is far below the best one's."""
+    best = max((one.performance.success for one in options), default=0.0)
+    return [
+        one.key for one in options if one.performance.is_sure and one.performance.success < FAR_BELOW * best
+    ]
+
+
+def describe(name: str, rating: Rating, currency: str | None = None) -> str:
+    """Return an option in words: `quick_search: 0.02 USD, 0.4 s, 97 % of 210`; no cost without a currency."""
+    known = rating.option.performance
+    told = [] if currency is None else [format_amount(round(rating.cost), currency)]
+    told.append(f"{rating.seconds:.2g} s")
+    if round(known.calls):
+        told.append(f"{round(known.success * 100)} % of {round(known.calls)}")
+    return f"{name}: {', '.join(told)}"
+
+
+def _plain_s(one: Option) -> float:
+    """Return the duration without a crowd: declared, else the median; 0 if not known."""
+    return one.seconds or one.performance.median_s
+
+
+def _expected_s(one: Option, fastest: float) -> float:
+    """Return the duration of a call that begins now: the usual one, or that of the crowd that is there.
+
+    What is known counts by the number of calls that it is known from.
+    """
+    known, prior = one.performance, one.seconds or fastest
+    sure = known.weight / (known.weight + PRIOR_CALLS)
+    usual = sure * known.usual_s + (1 - sure) * prior
+    place = sure * known.place_s + (1 - sure) * prior / CROWD
+    crowd = known.under_way + 1
+    return max(usual, place * crowd if crowd > CROWD else 0.0, AGES * known.age_s)
+
+
+def _part(value: float, most: float) -> float:
+    return value / most if most else 0.0
