@@ -37,6 +37,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 HERE = Path(__file__).resolve().parent
 ROLES = HERE / "roles"
 NODE_ROLES = HERE / "sentinel" / "roles"
+if not (HERE / "role_file.py").exists():  # it is a link to a file outside `deploy`
+    sys.exit(f"{__file__}: run it in a clone of Toolgate: here it lacks role_file.py")
 role_file = run_path(str(HERE / "role_file.py"))
 read_roles, rules_of = role_file["read_roles"], role_file["rules_of"]
 DEFAULT = "user default reset off ~* &* +@all"

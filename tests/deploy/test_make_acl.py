@@ -33,6 +33,14 @@ def test_the_server_has_no_passwords_and_each_role_its_own_url_closed_to_others(
     assert {one.name for one, was in zip(urls, before, strict=True) if after[one.name] != was} == {"agent"}
 
 
+def test_a_copy_outside_a_clone_says_where_it_runs(tmp_path):
+    copy = tmp_path / "make_acl.py"
+    copy.write_text((DEPLOY / "redis" / "make_acl.py").read_text())
+    ended = subprocess.run([sys.executable, copy], capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr == f"{copy}: run it in a clone of Toolgate: here it lacks role_file.py\n"
+
+
 def test_servers_and_sentinels_that_are_named_get_users_and_passwords_of_their_own(tmp_path):
     make_acl(tmp_path, "redis+sentinel://s1,s2:5,s3/fleet", ["policy"])
     passwords = {one.name: one.read_text() for one in (tmp_path / "nodes").iterdir()}
