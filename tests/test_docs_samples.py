@@ -125,7 +125,7 @@ async def test_the_coding_agents_page_installs_a_hook_that_denies_and_takes_it_o
     told = json.loads(asked.stdout)["hookSpecificOutput"]
     assert told["permissionDecision"] == "deny"
     assert "name what you remove" in told["permissionDecisionReason"]
-    assert "allowed" in reader.runs(*status, "--json").stdout
+    assert '"verdict": "answered"' in reader.runs(*status, "--json").stdout
     reader.runs(*uninstall)
     assert not settings.exists()
     sockets = Path(os.environ["XDG_RUNTIME_DIR"]) / "toolgate-hook"

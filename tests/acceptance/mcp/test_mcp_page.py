@@ -80,7 +80,7 @@ def _allow_all(directory):
 async def test_its_help_teaches_each_way_to_name_a_server(process):
     shown = process("toolgate", "mcp", "--help", env=os.environ | {"COLUMNS": "120"})
     assert shown.wait(60) == 0
-    for words in ("toolgate mcp --agent claude -- npx", "--config servers.yaml", "--http 8900 https://"):
+    for words in ("toolgate mcp --agent claude -- uvx", "--config servers.yaml", "--http 8900 https://"):
         assert words in shown.stdout
     for words in ("mcp_tool_changed", "TOOLGATE_MCP_TOKEN", "Exit codes", "command:", "url:"):
         assert words in shown.stdout

@@ -13,6 +13,7 @@ from toolgate_bus.commands.decisions.archive_reader import read_archived_facts
 from toolgate_bus.commands.decisions.archive_store import COMMITTED
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.transport.redis.asking import fact_compressor
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.roster.roster import Roster
 from toolgate_orchestrator import Call, Caller, Gate
@@ -169,9 +170,16 @@ async def test_it_waits_for_a_server_that_is_away_and_goes_on(
 
 
 async def test_what_was_trimmed_before_it_was_read_is_told_everywhere(
-    archive: Archive, server_url: str, namespace: str, wait_until: Callable[..., Awaitable[Any]]
+    archive: Archive,
+    server_url: str,
+    namespace: str,
+    wait_until: Callable[..., Awaitable[Any]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     commands = RedisCommands(server_url, "test-archive")
+    monkeypatch.setattr(
+        fact_compressor, "BASE_S", 0.0
+    )  # else what is written later builds on what was trimmed
 
     async def written() -> int:
         """How many of the agent's facts the server has."""

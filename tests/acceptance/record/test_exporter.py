@@ -17,6 +17,7 @@ from questions import decide as decide_on
 from toolgate_bus.protocol.events import Continue, Modify
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.definitions import FLEET
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.system]
@@ -202,7 +203,7 @@ async def all_kinds_of_traffic(gate, plain):
 
 
 async def test_the_exporter_counts_exactly_what_the_agents_process_counted(
-    exporters, schedulers, server_url, namespace, wait_until
+    exporters, schedulers, server_url, namespace, wait_until, tmp_path
 ):
     _, url = await exporters.start()
     await schedulers.start("obedient:beta")
@@ -223,6 +224,10 @@ async def test_the_exporter_counts_exactly_what_the_agents_process_counted(
             )
             await all_kinds_of_traffic(gate, plain)
             notes(gate)
+        (tmp_path / "rules.yaml").write_text("rules: []\n")
+        await schedulers.start("policy", "--config", tmp_path / "rules.yaml", "--tools", "local_*")
+        while not metrics.value("toolgate_local_verdicts_total", scheduler="policy", action="continue"):
+            await plain.decide(Call("local_look", {}, ["local_look"]))
         late = {("toolgate_late_verdicts_total", (("scheduler", "alpha"),)): 1.0}
         await wait_until(lambda: late.items() <= growth(before).items(), timeout=10)
     expected = growth(before)
