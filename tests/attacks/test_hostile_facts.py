@@ -42,7 +42,7 @@ from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
 from toolgate_schedulers.shipped.cost_aware.delegations import Delegations
 from toolgate_schedulers.shipped.cost_aware.estimates import CostHistory
 from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware
-from toolgate_schedulers.shipped.router.health import outcome_of
+from toolgate_schedulers.shipped.score.outcomes import outcome_of
 
 pytestmark = pytest.mark.pure
 

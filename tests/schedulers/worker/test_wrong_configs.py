@@ -75,12 +75,15 @@ FULL: dict[str, dict[str, Any]] = {
         "agents": {"senior": {"cost": 1, "latency_s": 1}},
         "alternatives": GROUPS,
         "budgets": [
-            {"name": "b", "level": "fleet", "limit": 1, "window": "day", "time_zone": "Europe/Berlin"}
+            {"name": "b", "level": "fleet", "limit": 1, "window": "day", "time_zone": "Europe/Berlin"},
+            {"name": "calls", "unit": "calls", "limit": 9, "at_limit": "pause"},
+            {"name": "rows", "unit": "rows", "limit": 9, "tools": ["a"], "amount": "$.n"},
         ],
         "llm": {"prices": {"a/*": {**PRICE}}, "default": {**PRICE}, "equivalents": [["a/x", "b/y"]]}
         | {"max_output_tokens": 9},
         "cost_weight": 0.5,
         "latency_weight": 0.5,
+        "half_life_s": 60,
         "learn": True,
         "charge_llm": True,
         "admission": True,
@@ -136,6 +139,7 @@ FULL: dict[str, dict[str, Any]] = {
                 "targets": [{"to": "a", "weight": 1, "arguments": {"v": {"value": 1}}, "agent": "g"}],
                 "sticky": "session",
             },
+            {"from": "z", "targets": [{"to": "a"}, {"to": "b"}], "choose": "best"},
         ]
     },
     "slots": {
