@@ -222,7 +222,12 @@ async def main(given: argparse.Namespace, report: Report) -> int:
             over.set()
             changes = await changing
             for process in processes:
-                send(process, "leave")
+                if (
+                    process.returncode is None
+                    and process.stdin is not None
+                    and not process.stdin.is_closing()
+                ):
+                    send(process, "leave")
     allowed = {tool: sorted(pair for one in told for pair in batched(one["allowed"][tool])) for tool in TOOLS}
     spans = sorted((one.in_force - one.began) * 1000 for one in changes if one.in_force < float("inf"))
     done = sum(one["done"] for one in told)
