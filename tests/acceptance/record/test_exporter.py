@@ -226,7 +226,8 @@ async def test_the_exporter_counts_exactly_what_the_agents_process_counted(
             notes(gate)
         (tmp_path / "rules.yaml").write_text("rules: []\n")
         await schedulers.start("policy", "--config", tmp_path / "rules.yaml", "--tools", "local_*")
-        while not metrics.value("toolgate_local_verdicts_total", scheduler="policy", action="continue"):
+        by_table = "toolgate_local_verdicts_total"
+        while not any(name == by_table for name, _ in growth(before)):
             await plain.decide(Call("local_look", {}, ["local_look"]))
         late = {("toolgate_late_verdicts_total", (("scheduler", "alpha"),)): 1.0}
         await wait_until(lambda: late.items() <= growth(before).items(), timeout=10)
