@@ -8,7 +8,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify, ToolSelecting, Verdict
+    from toolgate_bus.protocol.events import (
+        AskUser,
+        Continue,
+        Deny,
+        Hold,
+        Mask,
+        MaskedPart,
+        Modify,
+        Replace,
+        ToolSelecting,
+        Verdict,
+    )
 
     from toolgate_schedulers.author.forms import scheduler
     from toolgate_schedulers.author.hook_adapter import HookResult
@@ -23,7 +34,10 @@ __all__ = [
     "Hold",
     "Holds",
     "HookResult",
+    "Mask",
+    "MaskedPart",
     "Modify",
+    "Replace",
     "Scheduler",
     "SchedulerContext",
     "ToolSelecting",

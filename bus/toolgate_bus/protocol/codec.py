@@ -16,11 +16,14 @@ from toolgate_bus.protocol.events import (
     Deny,
     Failure,
     Hold,
+    Mask,
     Modify,
+    Replace,
     ToolQuestion,
     ToolSelecting,
     Verdict,
 )
+from toolgate_bus.protocol.json_values import UnreadableJson, read_json
 from toolgate_bus.protocol.packing import (
     AGAIN,
     MAX_QUESTION,
@@ -40,10 +43,12 @@ MAX_START: Final = 96
 """Maximum number of characters of the name of a start."""
 MAX_PLAIN: Final = 256
 
-for _event in (ToolSelecting, Continue, Deny, Modify, AskUser, Hold, Failure):
+for _event in (ToolSelecting, Continue, Deny, Modify, AskUser, Hold, Mask, Replace, Failure):
     _event.model_rebuild()  # here, where they travel: modules that only name them need not wait for that
-_VERDICT: TypeAdapter[Continue | Deny | Modify | AskUser | Hold | Failure] = TypeAdapter(
-    Annotated[Continue | Deny | Modify | AskUser | Hold | Failure, Field(discriminator="action")]
+_VERDICT: TypeAdapter[Verdict | Failure] = TypeAdapter(
+    Annotated[
+        Continue | Deny | Modify | AskUser | Hold | Mask | Replace | Failure, Field(discriminator="action")
+    ]
 )
 _QUESTION: TypeAdapter[ToolSelecting] = TypeAdapter(ToolSelecting)
 _Read = TypeVar("_Read", bound=BaseModel)
@@ -99,8 +104,16 @@ def question_body(question: ToolQuestion, arguments: dict[str, Any], *, truncate
     }
     if question.lineage:
         fields["lineage"] = question.lineage
+    if question.session_labels != {}:
+        fields["session_labels"] = question.session_labels
     fields["tool_name"] = question.tool_name
     fields["tool_input"] = arguments
+    if (result := question.result) is not None:
+        fields["result_form"] = result.form
+        fields["result"] = result.data
+        fields["success"] = result.success
+        if result.is_cut:
+            fields["result_cut"] = True
     return pack(fields)
 
 
@@ -131,6 +144,7 @@ def is_plain(answer: Verdict | Failure) -> bool:
         and answer.reason is None
         and answer.priority is None
         and answer.fence is None
+        and answer.session_labels is None
         and not answer.__pydantic_extra__
     )
 
@@ -178,7 +192,11 @@ def verdict(body: bytes) -> Verdict | Failure:
 def _verdict_fields(body: bytes) -> dict[str, Any]:
     fields = unpack(body, MAX_VERDICT)
     # The model bounds every known field but the arguments: none of them can be nested.
-    if type(fields) is not dict or not within_bounds(fields.get("arguments")):
+    if (
+        type(fields) is not dict
+        or not within_bounds(fields.get("arguments"))
+        or not within_bounds(fields.get("result"))
+    ):
         raise CodecError("malformed", "a verdict is a map within the bounds")
     return fields
 
@@ -204,12 +222,25 @@ def question(entry: Item) -> ToolSelecting:
                 raise CodecError("malformed", "request, again: extra_forbidden")
             return _QUESTION.validate_python(fields)
         fields.pop("again", None)  # the item's number decides, whatever the body says
-        if entry.phase == AGAIN:
+        if entry.phase in AGAIN:
             fields["again"] = True
+        if fields.get("phase") == "result":
+            _read_result(fields)
         read = _QUESTION.validate_python(fields, extra="allow")
         return _check_extra(read) if read.__pydantic_extra__ else read
     except ValidationError as error:
         raise CodecError("malformed", _first(error)) from None
+
+
+def _read_result(fields: dict[str, Any]) -> None:
+    """Read the result in a question: bytes, so that a long one is no more work than a short one."""
+    form, data = fields.pop("result_form", None), fields.get("result")
+    if type(data) is not bytes or form not in ("text", "json"):
+        raise CodecError("malformed", "a result is text or JSON as bytes")
+    try:
+        fields["result"] = data.decode() if form == "text" else read_json(data, limit=MAX_QUESTION)
+    except (UnicodeDecodeError, UnreadableJson) as error:
+        raise CodecError("malformed", f"result: {type(error).__name__}") from None
 
 
 def check_withdrawal(entry: Item) -> None:

@@ -8,13 +8,16 @@ into bytes, `merge` turns verdicts into a decision.
 
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from toolgate_bus.protocol.names import (
     IN_PROCESS,
+    LABEL_PATTERN,
     MAX_FENCE,
     MAX_LINEAGE,
+    MAX_POINTER,
     MAX_RULE,
+    MAX_SESSION_LABELS,
     NAME_PATTERN,
     OVERRULED,
     RESERVED_NAMES,
@@ -31,20 +34,35 @@ __all__ = [
     "Deny",
     "Failure",
     "Hold",
+    "Mask",
+    "MaskedPart",
     "Modify",
     "Outcome",
     "Phase",
     "ReceivedVerdict",
+    "Replace",
+    "SentResult",
     "ToolQuestion",
     "ToolSelecting",
     "Verdict",
     "Why",
 ]
 
-Phase = Literal["select", "verify", "admit"]
+Phase = Literal["select", "verify", "admit", "result"]
 Priority = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
 RuleName = Annotated[str, Field(max_length=MAX_RULE)]
 Words = Annotated[tuple[str, ...], Field(strict=False, max_length=1024)]
+SessionLabels = Annotated[
+    dict[
+        Annotated[str, Field(pattern=LABEL_PATTERN)],
+        Annotated[
+            tuple[Annotated[str, Field(pattern=LABEL_PATTERN)], ...],
+            Field(strict=False, min_length=1, max_length=MAX_SESSION_LABELS),
+        ],
+    ],
+    Field(max_length=MAX_SESSION_LABELS),
+]
+"""Values of each label of a session, by its name."""
 
 
 class _Event(BaseModel):
@@ -61,7 +79,8 @@ class ToolSelecting(_Event):
     """Decision id: 128 random bits as 32 hexadecimal digits; the same in all phases."""
     phase: Phase = "select"
     """`select`: the LLM's own call. `verify`: a scheduler's replacement, which no other scheduler has judged.
-    `admit`: the call that is about to run, for schedulers that give out something scarce."""
+    `admit`: the call that is about to run, for schedulers that give out something scarce. `result`: the call
+    has run, and nobody has seen its `result` yet."""
     root_session: str = ""
     session: str = ""
     parent: str | None = None
@@ -88,7 +107,26 @@ class ToolSelecting(_Event):
     """First 8192 characters of the user's request, redacted. Only schedulers that ask for it (`reads`) get
     it; empty if unknown."""
     again: bool = False
-    """True in `verify` if other schedulers have since changed the replacement: all are asked a last time."""
+    """True in `verify` if other schedulers have since changed the replacement, and in `result` if one has
+    replaced the result: all are asked a last time."""
+    result: Any = None
+    """Result of the call in `result`: a text, or a value of JSON. Redacted parts are placeholders."""
+    success: bool = True
+    """False in `result` if the tool failed; the result is its error then."""
+    result_cut: bool = False
+    """True if the result was longer than may be sent. The LLM gets no more of it than stands in `result`."""
+    session_labels: SessionLabels | None = Field(default_factory=dict)
+    """Labels that verdicts gave to this session, or to one above it. None: they are unknown."""
+
+
+class SentResult(NamedTuple):
+    """Result of a call as it is sent: one string of bytes."""
+
+    form: Literal["text", "json"]
+    data: bytes
+    """UTF-8 text, or JSON."""
+    success: bool = True
+    is_cut: bool = False
 
 
 class ToolQuestion(NamedTuple):
@@ -119,27 +157,36 @@ class ToolQuestion(NamedTuple):
     request: str = ""
     """The whole request of the user; a question carries only its beginning."""
     again: bool = False
-    """True in `verify` if other schedulers have since changed the replacement: all are asked a last time."""
+    """True in `verify` if other schedulers have since changed the replacement, and in `result` if one has
+    replaced the result: all are asked a last time."""
+    result: SentResult | None = None
+    """Result of the call in `result`, as it is sent."""
+    session_labels: dict[str, list[str]] | None = {}  # noqa: RUF012 - nobody changes it
+    """Labels that verdicts gave to this session, or to one above it. None: they are unknown."""
 
 
 class Continue(_Event):
-    """Verdict: the call may run as it is."""
+    """Verdict: the call may run as it is. In `result`: the LLM may see the result as it is."""
 
     action: Literal["continue"] = "continue"
     reason: str | None = None
     priority: Priority | None = None
     fence: Annotated[int, Field(ge=1, le=MAX_FENCE)] | None = None
     """Fencing number of the grant in `admit`, which rises with each grant."""
+    session_labels: SessionLabels | None = None
+    """Labels that the session bears from now on; they only ever grow."""
 
 
 class Deny(_Event):
-    """Verdict: the call must not run. The LLM is told the `reason`."""
+    """Verdict: the call must not run; in `result`: its result is withheld. The LLM is told the `reason`."""
 
     action: Literal["deny"] = "deny"
     reason: str
     priority: Priority | None = None
     rule_name: RuleName | None = None
     """Name of the scheduler's rule that denied, for metrics. Use few different names."""
+    session_labels: SessionLabels | None = None
+    """Labels that the session bears from now on; they only ever grow."""
 
 
 class Modify(_Event):
@@ -153,6 +200,62 @@ class Modify(_Event):
     agent_target: str | None = None
     priority: Priority | None = None
     rule_name: RuleName | None = None
+    session_labels: SessionLabels | None = None
+    """Labels that the session bears from now on; they only ever grow."""
+
+
+class MaskedPart(NamedTuple):
+    """Part of a result that a verdict hides."""
+
+    path: str = ""
+    """Place in the result as a JSON pointer (RFC 6901), such as `/items/0/text`. Empty: the whole result."""
+    start: int | None = None
+    """Position of the first hidden character of the text at that place. None: all of what is there."""
+    end: int | None = None
+    """Position behind the last hidden character."""
+    name: str = ""
+    """Kind of what is hidden, for the mark in its place: `[withheld: api key]`."""
+
+
+class Mask(_Event):
+    """Verdict in `result`: the LLM may see the result without these parts."""
+
+    action: Literal["mask"] = "mask"
+    parts: Annotated[
+        tuple[
+            Annotated[
+                tuple[
+                    Annotated[str, Field(max_length=MAX_POINTER)],
+                    Annotated[int, Field(ge=0)] | None,
+                    Annotated[int, Field(ge=0)] | None,
+                    Annotated[str, Field(max_length=MAX_RULE)],
+                ],
+                Field(strict=False),
+                AfterValidator(lambda part: MaskedPart(*part)),
+            ],
+            ...,
+        ],
+        Field(strict=False, min_length=1, max_length=1024),
+    ]
+    """Each a `MaskedPart`, or its four values. Positions count in `ToolSelecting.result` as it was sent."""
+    reason: str | None = None
+    priority: Priority | None = None
+    rule_name: RuleName | None = None
+    session_labels: SessionLabels | None = None
+    """Labels that the session bears from now on; they only ever grow."""
+
+
+class Replace(_Event):
+    """Verdict in `result`: the LLM may see another result instead, if nobody objects to that one."""
+
+    action: Literal["replace"] = "replace"
+    result: Any
+    """The other result: a text, or a value of JSON."""
+    reason: str | None = None
+    priority: Priority | None = None
+    rule_name: RuleName | None = None
+    session_labels: SessionLabels | None = None
+    """Labels that the session bears from now on; they only ever grow."""
 
 
 class AskUser(_Event):
@@ -167,6 +270,8 @@ class AskUser(_Event):
     reason: str | None = None
     priority: Priority | None = None
     rule_name: RuleName | None = None
+    session_labels: SessionLabels | None = None
+    """Labels that the session bears from now on; they only ever grow."""
 
 
 class Hold(_Event):
@@ -189,7 +294,7 @@ class Failure(_Event):
     priority: Priority | None = None
 
 
-Verdict = Continue | Deny | Modify | AskUser | Hold
+Verdict = Continue | Deny | Modify | AskUser | Hold | Mask | Replace
 """Answer that an author may give."""
 
 Outcome = Literal["continue", "modify", "deny", "cancelled", "ask"]
@@ -236,7 +341,7 @@ class ReceivedVerdict(NamedTuple):
     it (`Gate.decide(can=…)`) or a required scheduler does not agree; or as continue, because it changes
     nothing."""
     again: bool = False
-    """True if it is about a replacement that other schedulers had changed in `verify`."""
+    """True if it is about a replacement that others had changed in `verify`, or that came in `result`."""
 
 
 class Decision(NamedTuple):

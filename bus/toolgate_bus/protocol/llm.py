@@ -9,6 +9,8 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from toolgate_bus.protocol.names import RESERVED_PREFIXES
+
 LLM: Final = "llm:"
 """Beginning of names that no tool may have."""
 LLM_REQUEST: Final = "llm:request"
@@ -24,15 +26,20 @@ def names_llm(name: str) -> bool:
 
 
 def globs_for(name: str, globs: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the globs that can match a name at all."""
-    return tuple(glob for glob in globs if glob.startswith(LLM)) if name.startswith(LLM) else globs
+    """Return the globs that can match a name at all: one that no tool may have only if they begin like it."""
+    if ":" not in name:
+        return globs
+    for prefix in RESERVED_PREFIXES:
+        if name.startswith(prefix):
+            return tuple(glob for glob in globs if glob.startswith(prefix))
+    return globs
 
 
 def add_selector(tools: Sequence[str], named: Iterable[str]) -> tuple[str, ...]:
-    """Return a scheduler's selectors, with `llm:*` if a glob in its rules matches requests."""
-    if ANY in tools or not any(glob.startswith(LLM) for glob in named):
-        return tuple(tools)
-    return (*tools, ANY)
+    """Return a scheduler's selectors, with `llm:*` or `turn:*` if a glob in its rules names such a thing."""
+    globs = tuple(named)
+    added = [f"{prefix}*" for prefix in RESERVED_PREFIXES if any(glob.startswith(prefix) for glob in globs)]
+    return (*tools, *(one for one in added if one not in tools))
 
 
 def available(models: Mapping[str, str | None]) -> list[str]:

@@ -25,6 +25,9 @@ RESERVED_NAMES: Final = PSEUDO_NAMES | STORE_NAMES
 """Names that no scheduler on a bus may have, even if they match the pattern."""
 RESERVED_PREFIXES: Final = ("llm:", "turn:", "session:")
 """Beginnings that no tool's name may have: they mark the names of other things that are ruled on."""
+POINTS: Final = ("turn:input", "turn:output", "session:start")
+"""Points of a turn or a session that are ruled on like a call: the user's words, the answer, the beginning.
+Only selectors that name them match them."""
 _RESERVED_WORDS: Final = frozenset(prefix[:-1] for prefix in RESERVED_PREFIXES)
 _FILLERS: Final = dict.fromkeys(map(ord, "\u115f\u1160\u3164\uffa0\u17b4\u17b5"))
 """Invisible letters."""
@@ -41,6 +44,12 @@ MAX_NAME: Final = 256
 """Maximum number of characters of the name of a tool, an agent or a session in a question."""
 MAX_LINEAGE: Final = 64
 """Maximum number of sessions in the lineage of a question."""
+MAX_POINTER: Final = 1024
+"""Maximum number of characters of a path into a result."""
+MAX_SESSION_LABELS: Final = 64
+"""Maximum number of labels of a session, and of values that one of them has."""
+LABEL_PATTERN: Final = r"^[A-Za-z0-9_.:/@-]{1,64}$"
+"""Pattern of the name and of a value of a session's label."""
 MAX_RULE: Final = 64
 """Maximum number of characters of the name of a rule."""
 MAX_FENCE: Final = 2**53

@@ -2,7 +2,7 @@
 
 A *frame* is a msgpack array of *items*; it is the value of the `frame` field of one stream entry.
 An item is `[version, decision id (16 bytes), phase, body, signature or nil]`, its phase a number (0 select,
-1 verify, 2 admit, 3 verify again), its body a msgpack map. `docs/reference/wire.md` documents every field,
+1 verify, 2 admit, 3 verify again, 4 result, 5 result again), its body a msgpack map. `docs/reference/wire.md` documents every field,
 with golden vectors. `codec` encodes and decodes bodies: this module knows no event.
 
 Any fault in bytes from elsewhere becomes a CodecError; decoding raises nothing else. Size, depth, nodes and
@@ -38,18 +38,19 @@ _STRINGS: Final = frozenset((str,))
 _PLAIN: Final = frozenset((str, int, float, bool, type(None), dict, list))
 _CONTAINERS: Final = frozenset((dict, list))
 _SCALARS: Final = _PLAIN - _CONTAINERS
-PHASES: Final = ("select", "verify", "admit", "verify")
+PHASES: Final = ("select", "verify", "admit", "verify", "result", "result")
 """Phase that a body names, by the number in its item."""
-PHASE_NUMBERS: Final = {"select": 0, "verify": 1, "admit": 2}
-AGAIN: Final = 3
-"""Number of a second round of `verify`, so that a verdict on the first question does not fit it."""
+PHASE_NUMBERS: Final = {"select": 0, "verify": 1, "admit": 2, "result": 4}
+AGAIN_NUMBERS: Final = {"verify": 3, "result": 5}
+"""Number of a second round, so that a verdict on the first question does not fit it."""
+AGAIN: Final = frozenset(AGAIN_NUMBERS.values())
 NUMBERS: Final = {
-    (phase, again): AGAIN if again else number
+    (phase, again): AGAIN_NUMBERS.get(phase, 3) if again else number
     for phase, number in PHASE_NUMBERS.items()
     for again in (False, True)
 }
 """Number in an item, by phase and whether it is asked again."""
-KNOWN_PHASES: Final = {VERSION: frozenset((0, 1)), NEWEST: frozenset((0, 1, 2, AGAIN))}
+KNOWN_PHASES: Final = {VERSION: frozenset((0, 1)), NEWEST: frozenset(range(len(PHASES)))}
 _LAST_PHASE: Final = 127
 _SPOKEN: Final = frozenset(VERSIONS)
 SMALL: Final = 4096

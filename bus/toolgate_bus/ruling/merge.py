@@ -18,8 +18,8 @@ from toolgate_bus.protocol.events import ReceivedVerdict
 
 ORDER: Final[Mapping[str, int]] = {"deny": 0, "ask_user": 1, "modify": 2, "continue": 3}
 """Final answers, the most restrictive first."""
-RESTRICTIVE: Final = frozenset(("deny", "ask_user", "hold"))
-"""Actions that stop a call, or keep it waiting."""
+RESTRICTIVE: Final = frozenset(("deny", "ask_user", "hold", "mask"))
+"""Actions that stop a call, keep it waiting, or hide a part of its result."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,6 +127,17 @@ SHADOW_DISAGREEMENTS: Final = _counter(
     "Decisions that a shadow would have changed if it counted, each counted once.",
     "scheduler",
 )
+RESULTS: Final = _counter(
+    "results",
+    "Results of calls that schedulers ruled on, by outcome: released, masked, replaced, withheld, cancelled.",
+    *("outcome", "tool", "agent"),
+)
+RESULT_SECONDS: Final = _seconds("result", "Seconds from a result to the ruling on it.")
+RESULT_VERDICTS: Final = _counter(
+    "result_verdicts",
+    "Verdicts on results: continue, deny, mask, replace, ask_user, hold, failed; of shadows too.",
+    *("scheduler", "action"),
+)
 TURNS: Final = _counter(
     "turns", "Turns, by their end: completed, incomplete, cancelled, error.", "agent", "loop", "status"
 )
@@ -160,6 +171,7 @@ FLEET: Final = (
     SHADOW_DISAGREEMENTS,
     *(TURNS, TURN_SECONDS, PROVIDER_REQUESTS, PROVIDER_SECONDS, TOKENS, COST, TOOL_CALLS, TOOL_SECONDS),
     PAUSED_SECONDS,
+    *(RESULTS, RESULT_SECONDS, RESULT_VERDICTS),
 )
 
 # ---------------------------------------------------------------------- each process only

@@ -22,6 +22,8 @@ MAX_SECONDS: Final = 1e7
 MAX_COUNT: Final = 1e15
 OUTCOMES: Final = frozenset({"continue", "modify", "deny", "cancelled"})
 ACTIONS: Final = frozenset({"continue", "deny", "modify", "ask_user", "hold", "failed"})
+RESULTS: Final = frozenset({"released", "masked", "replaced", "withheld", "cancelled"})
+RESULT_ACTIONS: Final = ACTIONS | {"mask", "replace"}
 STATUSES: Final = frozenset({"completed", "incomplete", "cancelled", "error"})
 PAUSES: Final = frozenset({"resumed", "cancelled"})
 NOT_TOOLS: Final = frozenset({"UnknownTool", "InvalidToolCall"})
@@ -186,6 +188,24 @@ def _tool(fact: Fact) -> Iterable[MetricUpdate]:
     return found
 
 
+def _result(fact: Fact) -> Iterator[MetricUpdate]:
+    outcome = _one_of(fact.get("outcome"), RESULTS)
+    yield (definitions.RESULTS, (outcome, _word(fact.get("tool")), _word(fact.get("agent"))), 1, None)
+    yield from _duration(definitions.RESULT_SECONDS, fact, ())
+    verdicts, failed = fact.get("verdicts"), fact.get("failed_open")
+    for verdict in verdicts if isinstance(verdicts, list | tuple) else ():
+        if isinstance(verdict, Mapping):
+            name = _word(verdict.get("scheduler"))
+            action = _one_of(verdict.get("action"), RESULT_ACTIONS)
+            yield (definitions.RESULT_VERDICTS, (name, action), 1, None)
+            if isinstance(rule := verdict.get("rule_name"), str):
+                yield (definitions.RULE_VERDICTS, (name, _word(rule), action), 1, None)
+    for name in _words(fact.get("silent")):
+        yield (definitions.SILENT, (name,), 1, None)
+    for name, reason in failed.items() if isinstance(failed, Mapping) else ():
+        yield (definitions.FAILED_OPEN, (_word(name), _word(reason)), 1, None)
+
+
 def _pause(fact: Fact) -> Iterable[MetricUpdate]:
     return _duration(definitions.PAUSED_SECONDS, fact, (_one_of(fact.get("status"), PAUSES),))
 
@@ -200,6 +220,7 @@ _BY_EVENT: Final = {
     "tool:error": _tool,
     "tool:unused": _tool,
     "tool:paused": _pause,
+    "tool:result": _result,
 }
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from toolgate_orchestrator.decision.gate import Ask, Gate
     from toolgate_orchestrator.decision.link.live_session import LiveSession
+    from toolgate_orchestrator.decision.results.given_result import GivenResult
     from toolgate_orchestrator.decision.round.decision_state import OnHold
     from toolgate_orchestrator.decision.round.local_scheduler import LocalScheduler
 
@@ -89,6 +90,24 @@ class CallSession:
             arguments = decision.tool_input if decision is not None else dict(call.arguments)
             self._live.start_call(opened.key, opened.tool, arguments)
         return opened
+
+    async def give(
+        self,
+        call: Call,
+        decision: "Decision | None",
+        result: Any,
+        *,
+        success: bool = True,
+        ask: "Ask | None" = None,
+        on_hold: "OnHold | None" = None,
+    ) -> "GivenResult":
+        """Return what a call gave as the LLM, the history and hooks may see it, as `Gate.rule_on_result`.
+
+        A door calls it after the tool has run, and gives nobody the result itself.
+        """
+        return await self._gate.rule_on_result(
+            call, decision, result, success=success, ask=ask, on_hold=on_hold
+        )
 
     def close(
         self,

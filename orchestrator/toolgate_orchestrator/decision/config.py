@@ -30,6 +30,9 @@ class SchedulerLimits(StrictModel):
     tools: tuple[str, ...] | None = None
     """Globs of the tools that it is asked about. Default: the tools that it asks for. A required scheduler is
     asked about every tool, except those that these globs, or its signed announcement, leave out."""
+    results: bool | None = None
+    """Whether it is asked about results of calls. Default: if it asks for them. A required scheduler without
+    whose answer no result is given needs this only if the agent may start before it."""
     may_restore: bool = True
     """Whether redacted values are restored for the tools of `can_modify`."""
 
@@ -88,6 +91,9 @@ class ToolgateConfig(StrictModel):
     """Longest wait for verdicts, in milliseconds."""
     max_hold_s: Annotated[float, Field(gt=0, le=86_400)] = 900.0
     """Longest time that a scheduler may hold a call, and that in-process hooks may take, in seconds."""
+    result_bytes: Annotated[int, Field(ge=1024, le=196_608)] = 65_536
+    """Most bytes of a result that are sent to schedulers. If any scheduler rules on it, the LLM gets no more
+    of a longer one."""
     defer_s: Annotated[float, Field(gt=0, le=MAX_DEFERRAL_S)] | None = None
     """Seconds in which a person may answer a deferred question. Default: those that the scheduler gives."""
     verify: bool = True

@@ -25,7 +25,6 @@ from typing import Any, Literal
 
 from toolgate_bus.protocol.delegation import TWO_AGENTS, two_agents
 from toolgate_bus.protocol.events import IN_PROCESS, AskUser, Decision, Failure, ReceivedVerdict, ToolQuestion
-from toolgate_bus.protocol.llm import LLM_REQUEST
 from toolgate_bus.protocol.names import MAX_LINEAGE, NO_TOOL
 from toolgate_bus.protocol.pauses import Pause
 from toolgate_bus.protocol.signing import Keyring
@@ -53,6 +52,8 @@ from toolgate_orchestrator.decision.question.question import TOO_DEEP, Unreadabl
 from toolgate_orchestrator.decision.question.redact import Redactor
 from toolgate_orchestrator.decision.question.validation import Tools
 from toolgate_orchestrator.decision.recorder import DecisionRecorder, span_of_decision, tell
+from toolgate_orchestrator.decision.results.given_result import GivenResult
+from toolgate_orchestrator.decision.results.result_ruler import ResultRuler
 from toolgate_orchestrator.decision.round.admission import admit
 from toolgate_orchestrator.decision.round.decision_state import DecisionState, OnHold
 from toolgate_orchestrator.decision.round.dispatcher import Dispatcher
@@ -115,6 +116,7 @@ class Gate:
         )
         self.vacancy = Vacancy(config, client)
         """Knows which schedulers are there to rule, and logs when there are none."""
+        self._results = ResultRuler(config, client, self._redactor, self._dispatcher, self.note)
         self._offer = ToolOffer(client) if client and not config.offer_denied else None
         self._shown: Tools = ()
         self._shown_count = 0
@@ -218,7 +220,7 @@ class Gate:
         """Return whether a decision on this tool would ask a scheduler or record anything.
 
         If not, the call can run as in a plain loop. `local` is True if the process has a scheduler of its
-        own, `is_request` is True for a request to an LLM.
+        own, `is_request` is True for a request to an LLM, or a point of a turn.
         """
         audience = self._audience(tool_name)
         if local or audience.names or audience.required or audience.admitters:
@@ -332,7 +334,7 @@ class Gate:
         return await self.decide(call, local=local, ask=ask, on_hold=on_hold, passes=passes)
 
     def _asks_about(self, call: Call, local: LocalScheduler | None) -> bool:
-        if self.wanted(call.tool, local=local is not None, is_request=call.is_request):
+        if self.wanted(call.tool, local=local is not None, is_request=call.has_own_name):
             return True
         at = call.at  # nobody rules on requests: those of a stopped agent are denied
         return (
@@ -383,6 +385,7 @@ class Gate:
             on_hold,
             call.is_request,
         )
+        state.has_own_name = call.has_own_name
         if call.can is not ALL or passes:
             can = call.can if call.can is ALL else check_abilities(call.can)
             reaches = "ask" in can or callable(ask or self._ask)
@@ -402,6 +405,61 @@ class Gate:
                 self._dispatcher.end(state)
             DECISION.reset(before)
 
+    def rules_on_result(self, tool: str) -> bool:
+        """Return whether any scheduler is asked about results of a tool."""
+        audience = self._result_audience(tool)
+        return bool(audience.names or audience.required)
+
+    async def rule_on_result(
+        self,
+        call: Call,
+        decision: Decision | None,
+        result: Any,
+        *,
+        success: bool = True,
+        ask: Ask | None = None,
+        on_hold: OnHold | None = None,
+    ) -> GivenResult:
+        """Rule on what a call gave, before anybody sees it. Returns the result to use, perhaps the same.
+
+        `call` is the call that was asked about, and `decision` the decision that let it through; None if
+        nobody was asked. `result` is what the tool returned, or its error, with `success` False. `ask` asks a
+        person (default: as the gate was opened, unless that is `defer`); `on_hold` is as for `decide`. Raises
+        nothing for what schedulers or the bus do.
+        """
+        tool = call.tool if decision is None else decision.tool_name
+        audience = self._result_audience(tool)
+        if not audience.names and not audience.required:
+            return GivenResult(result)
+        if decision is not None:
+            call = call._replace(tool=tool, arguments=decision.tool_input, agent_target=decision.agent_target)
+        at = self.complete(call.at or NOBODY)
+        root = at.root or (at.session if at.parent is None else self.find_root(at.session, at.parent))
+        asking = make_question(call._replace(at=at), self.config, self._ttl_ms, root)
+        if decision is not None:
+            asking = asking._replace(id=decision.id)
+        label = tool if tool in call.tools or call.is_request else OTHER
+        state = DecisionState(
+            bytes.fromhex(asking.id),
+            asking,
+            call.tools,
+            call.available_agents,
+            (label, asking.agent),
+            time.monotonic(),
+            on_hold,
+            call.is_request,
+        )
+        asker = ask or (self._ask if callable(self._ask) else None)
+
+        async def ask_person(state: DecisionState, ruling: RulingResult) -> RulingResult:
+            return await self._ask_person(state, ruling, asker)
+
+        before = DECISION.set(asking.id)
+        try:
+            return await self._results.rule(state, result, audience, ask_person, success=success)
+        finally:
+            DECISION.reset(before)
+
     async def _decide(
         self,
         call: DecisionState,
@@ -418,7 +476,7 @@ class Gate:
             audience = self._audience(call.question.tool_name)
             if stopped is not None:
                 ruling = stopped
-            elif audience.is_reserved and not _is_request(call):
+            elif audience.is_reserved and not call.has_own_name:
                 ruling = RulingResult("deny", "denied", reason=f"This call was not run: {NO_TOOL}.")
             elif answer is None:
                 ruling = await self._rule(call, audience, local, ask or self._ask)
@@ -550,6 +608,15 @@ class Gate:
             tool, client.directory.announced, client.directory.version, client.directory.of_llm
         )
 
+    def _result_audience(self, tool: str) -> Recipients:
+        client = self._client
+        if client is None:
+            return self._audiences.of_results(tool, {}, 0, frozenset())
+        known = client.directory
+        return self._audiences.of_results(
+            tool, known.announced, known.version, known.of_results, known.of_llm
+        )
+
     async def _verify(
         self, call: DecisionState, ruling: RulingResult, local: LocalScheduler | None
     ) -> RulingResult:
@@ -637,10 +704,6 @@ def _is_changed(call: DecisionState, ruling: RulingResult) -> bool:
     if last is None or last.plain is None:
         return False
     return changed(last.plain, asked if ruling.tool_input is None else ruling.tool_input)
-
-
-def _is_request(call: DecisionState) -> bool:
-    return call.is_request and call.question.tool_name == LLM_REQUEST
 
 
 def _trace(span: tracing.Span, decision: Decision) -> Decision:

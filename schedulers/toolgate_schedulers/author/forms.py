@@ -6,6 +6,7 @@ lifecycle, and an Amplifier hook.
 
 import inspect
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, overload
 
 from toolgate_bus.errors import ConfigError
@@ -13,6 +14,8 @@ from toolgate_bus.errors import ConfigError
 from toolgate_schedulers.author.scheduler import Decide, Scheduler, check_priority, in_thread
 
 if TYPE_CHECKING:
+    from toolgate_bus.protocol.events import Phase
+
     from toolgate_schedulers.author.match_conditions import When
 
 _HOOK_PARAMETERS = 2
@@ -39,6 +42,7 @@ def scheduler(
     priority: int = 0,
     tools: str | Iterable[str] = ("*",),
     shadow: bool = False,
+    phases: str | Iterable[str] | None = None,
     when: "When | None" = None,
 ) -> _Decorator: ...
 def scheduler(
@@ -48,21 +52,29 @@ def scheduler(
     priority: int = 0,
     tools: str | Iterable[str] = ("*",),
     shadow: bool = False,
+    phases: str | Iterable[str] | None = None,
     when: "When | None" = None,
 ) -> Any:
     """Make a scheduler from a function: `@scheduler(name="router", priority=10, tools=["web_*"])`.
 
     The function takes the call and returns a verdict; an Amplifier hook `(event, data)` is accepted too.
     A class is returned unchanged, with these options as its attributes. `name` defaults to the function's.
+    `phases` says when it is asked: by default before a call runs, with `result` about what the call gave.
     `when` says which calls of its tools concern the scheduler (`match_conditions`); by default all do.
     """
 
     def decorate(written: Callable[..., Any]) -> Any:
         own = name if name is not None else _name_of(written)
         if not inspect.isclass(written):
-            return _limited(_from_function(written, own, priority, tools, shadow), when)
+            made = _from_function(written, own, priority, tools, shadow)
+            if phases is not None:
+                named = (phases,) if isinstance(phases, str) else tuple(phases)
+                made = replace(made, phases=cast("tuple[Phase, ...]", named))
+            return _limited(made, when)
         check_priority(own, priority)
         given = {"name": own, "priority": priority, "tools": tools, "shadow": shadow, "when": when}
+        if phases is not None:
+            given["phases"] = (phases,) if isinstance(phases, str) else tuple(phases)
         for field, value in given.items():
             setattr(written, field, value)
         return written

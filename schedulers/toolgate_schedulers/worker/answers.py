@@ -10,8 +10,10 @@ from toolgate_bus.protocol.events import (
     Deny,
     Failure,
     Hold,
+    Mask,
     Modify,
     Phase,
+    Replace,
     ToolSelecting,
     Verdict,
 )
@@ -22,7 +24,7 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_schedulers.worker.holds import ReplyTo
 from toolgate_schedulers.worker.verdict_writer import write_verdict
 
-_VERDICTS: Final = (Continue, Deny, Modify, AskUser, Hold)
+_VERDICTS: Final = (Continue, Deny, Modify, AskUser, Hold, Mask, Replace)
 _ADMIT: Final = packing.PHASE_NUMBERS["admit"]
 _log = get_logger("toolgate.worker")
 
@@ -56,7 +58,7 @@ class AnswerWriter:
 
     def answer_elsewhere(self, phases: Sequence[Phase], question: packing.Item) -> Continue | Deny:
         """Return the answer to a question in a phase in which the scheduler does not rule."""
-        if "select" in phases or question.version > packing.VERSION:
+        if "select" in phases or "admit" not in phases or question.version > packing.VERSION:
             return codec.PLAIN_CONTINUE
         return Deny(
             reason=f"{self._name} rules on calls just before they run, but this agent does not ask at that "

@@ -36,7 +36,8 @@ MIN_SECONDS: Final = 0.02
 
 Result = TypeVar("Result")
 
-_LATEST_FIRST: Final = (packing.PHASE_NUMBERS["admit"], packing.AGAIN, 1, 0)
+_LATEST_FIRST: Final = (5, 4, 2, 3, 1, 0)
+"""Numbers of the phases in items, the latest in the life of a call first."""
 KEEPING_SHARE: Final = 0.8
 """Share of the asker's patience in which a hold must be stored; the rest is for the way back."""
 

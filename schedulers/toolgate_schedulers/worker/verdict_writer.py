@@ -10,7 +10,17 @@ from typing import Final, NamedTuple
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import codec, packing
-from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failure, Hold, Modify, Verdict
+from toolgate_bus.protocol.events import (
+    AskUser,
+    Continue,
+    Deny,
+    Failure,
+    Hold,
+    Mask,
+    Modify,
+    Replace,
+    Verdict,
+)
 from toolgate_bus.protocol.names import MAX_REASON
 
 MAX_PROMPT: Final = 16_384
@@ -62,12 +72,18 @@ def _repair(verdict: Verdict | Failure) -> Verdict | Failure:
     if isinstance(verdict, AskUser):
         changes["prompt"] = packing.make_readable(verdict.prompt)[:MAX_PROMPT]
         changes["options"] = tuple(map(packing.make_readable, verdict.options))
+    if isinstance(verdict, Mask):
+        changes["parts"] = tuple(
+            part._replace(name=packing.make_readable(part.name)) for part in verdict.parts
+        )
     return _short(verdict.model_copy(update=changes))
 
 
 def _ours(verdict: Verdict | Failure) -> Verdict | Failure:
-    """Return the same verdict without the author's words; only its time limit is kept."""
-    return next(make(verdict) for kind, make in _OURS.items() if isinstance(verdict, kind))
+    """Return the same verdict without the author's words; its time limit and labels are kept."""
+    ours = next(make(verdict) for kind, make in _OURS.items() if isinstance(verdict, kind))
+    labels = getattr(verdict, "session_labels", None)
+    return ours.model_copy(update={"session_labels": labels}) if labels else ours
 
 
 def _strip_ask(verdict: AskUser) -> AskUser:
@@ -86,6 +102,14 @@ _OURS: Final[dict[type, Callable[..., Verdict | Failure]]] = {
     Modify: lambda _: Deny(
         reason="A scheduler wanted to replace this call, but its replacement is too large or cannot be sent. "
         "So the call was denied."
+    ),
+    Mask: lambda _: Deny(
+        reason="A scheduler wanted to hide parts of this result, but its answer is too large or cannot be "
+        "sent. So the result is withheld."
+    ),
+    Replace: lambda _: Deny(
+        reason="A scheduler wanted to give another result, but that is too large or cannot be sent. So the "
+        "result is withheld."
     ),
     AskUser: _strip_ask,
     Hold: lambda verdict: Hold(seconds=_clamp_seconds(getattr(verdict, "seconds", None))),

@@ -21,7 +21,7 @@ import anyio
 from toolgate_bus.errors import CodecError, ToolgateError
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import Deny, Failure, Hold, ToolSelecting, Verdict
-from toolgate_bus.protocol.llm import LLM
+from toolgate_bus.protocol.names import RESERVED_PREFIXES
 from toolgate_bus.protocol.signing import OTHER_SCHEME, Keyring, names_other_scheme
 from toolgate_bus.state.shared_state import SharedState
 from toolgate_bus.telemetry import metrics, tracing
@@ -321,7 +321,9 @@ class Worker:
                         metrics.count(metrics.EXPIRED, self._name)
                     else:
                         tool = call.tool_name
-                        if not (ruler.rules_on_tools and tool[:4] != LLM) and not ruler.rules_on(tool):
+                        if not (
+                            ruler.rules_on_tools and not tool.startswith(RESERVED_PREFIXES)
+                        ) and not ruler.rules_on(tool):
                             # The asker does not know the scheduler's tools yet.
                             self._send(ruler, job, codec.PLAIN_CONTINUE)
                         elif call.phase not in (phases := ruler.scheduler.phases):

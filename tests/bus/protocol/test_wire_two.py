@@ -230,12 +230,12 @@ def test_a_second_round_of_verify_has_a_number_of_its_own_and_says_so_to_an_auth
     body = msgpack.packb({"phase": "verify", "tool_name": "search", "again": "no matter what it says"})
     numbers = [packing.NUMBERS["verify", again] for again in (False, True)]
     first, second = (packing.Item(ID, number, body, None, 2) for number in numbers)
-    assert (first.phase, second.phase) == (1, packing.AGAIN)
+    assert (first.phase, second.phase) == (1, 3)
     assert [(one.phase, one.again) for one in map(codec.question, (first, second))] == [
         ("verify", False),
         ("verify", True),
     ]
-    [old] = packing.items(packing.frame([packing.item(ID, packing.AGAIN, body)]))
+    [old] = packing.items(packing.frame([packing.item(ID, 3, body)]))
     assert old.reason == "malformed"
     with pytest.raises(CodecError):
         codec.question(packing.Item(ID, 1, body, None, 1))

@@ -4,7 +4,7 @@ An LLM may write a tool's name in other characters that mean the same (`ｂａ�
 stands, and in the form NFKC. A rule that restricts counts if either reading matches; one that allows, if both
 do.
 
-A name that begins with `llm:` is a request to an LLM (`protocol.llm`): only globs that begin so match it.
+A name that begins with `llm:`, `turn:` or `session:` is no tool's: only globs that begin so match it.
 """
 
 import unicodedata
@@ -12,7 +12,8 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Final
 
-from toolgate_bus.protocol.llm import LLM, globs_for
+from toolgate_bus.protocol.llm import globs_for
+from toolgate_bus.protocol.names import RESERVED_PREFIXES
 
 MAX_LENGTH: Final = 1024
 """Maximum number of characters of a tool's name; whether a longer name matches is unknown."""
@@ -31,7 +32,7 @@ def _compare(globs: tuple[str, ...], name: str) -> bool | None:
             if glob == "*" or fnmatchcase(name, glob if glob.isascii() else plain(glob)):
                 return True
         return False
-    if "*" in globs and not plain(name[:MAX_LENGTH]).startswith(LLM):
+    if "*" in globs and not plain(name[:MAX_LENGTH]).startswith(RESERVED_PREFIXES):
         return True
     if len(name) > MAX_LENGTH:
         return None

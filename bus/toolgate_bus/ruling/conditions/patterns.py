@@ -104,6 +104,10 @@ class Pattern:
                 return "".join(parts)
         return "".join([*parts, text[start:]]) if parts else text
 
+    def find_spans(self, text: str) -> list[tuple[int, int]]:
+        """Return the places of the matches that are not empty: first character, and the one behind."""
+        return list(self._spans(self._alphabet.bytes_of(text)))
+
     def _spans(self, encoded: bytes) -> Iterator[tuple[int, int]]:
         for match in self._engine.finditer(encoded) if encoded else ():
             first, last = match.span()

@@ -9,10 +9,10 @@ has ever named them on this bus, or if the plan does.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Final, NamedTuple, get_args
+from typing import ClassVar, Final, NamedTuple
 
 from toolgate_bus.protocol import packing
-from toolgate_bus.protocol.events import RESERVED_NAMES, Phase
+from toolgate_bus.protocol.events import RESERVED_NAMES
 from toolgate_bus.protocol.llm import names_llm
 from toolgate_bus.protocol.names import AGAIN, is_reserved_tool
 from toolgate_bus.protocol.signing import Keyring
@@ -22,9 +22,14 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.unanimous import Group
 
 from toolgate_orchestrator.decision.config import ToolgateConfig
-from toolgate_orchestrator.decision.link.scheduler_info import SchedulerInfo, versions
+from toolgate_orchestrator.decision.link.scheduler_info import (
+    ADMIT,
+    BEFORE,
+    RESULT,
+    SchedulerInfo,
+    versions,
+)
 
-ADMIT: Final[Phase] = "admit"
 MAX_CACHED = 1024
 FAILURES: Final = 3
 """Number of calls in a row without an optional scheduler after which that is logged."""
@@ -118,6 +123,7 @@ class RecipientCache:
         self._gone_denies = config.on_gone == "deny"
         self._keyring = keyring
         self._audiences: dict[str, Recipients] = {}
+        self._of_results: dict[str, Recipients] = {}
         self._version = -1
         self._of_llm: Set[str] = frozenset()
 
@@ -130,6 +136,7 @@ class RecipientCache:
         """
         if self._version != version:
             self._audiences.clear()
+            self._of_results.clear()
             self._version, self._of_llm = version, of_llm
         audience = self._audiences.get(tool)
         if audience is None:
@@ -138,13 +145,55 @@ class RecipientCache:
             audience = self._audiences[tool] = self._make(tool, announced)
         return audience
 
+    def of_results(
+        self,
+        tool: str,
+        announced: Mapping[str, SchedulerInfo],
+        version: int,
+        ever: Set[str],
+        of_llm: Set[str] = frozenset(),
+    ) -> Recipients:
+        """Return who is asked about results of a tool; `ever` are those that ever asked for any result.
+
+        A required scheduler is among them if it ever asked for results, or if the plan says so.
+        """
+        self.of("", announced, version, of_llm)  # forgets what an older roster said
+        audience = self._of_results.get(tool)
+        if audience is None:
+            if len(self._of_results) >= MAX_CACHED:
+                self._of_results.clear()
+            found = {
+                name
+                for name in self._required.union(announced)
+                if self._rules_on_results(name, announced.get(name), ever)
+                and self._rules_on(name, announced.get(name), tool)
+            }
+            audience = self._of_results[tool] = self._gather(found, announced)
+        return audience
+
+    def _rules_on_results(self, name: str, one: SchedulerInfo | None, ever: Set[str]) -> bool:
+        limits = self._limits.get(name)
+        if limits is not None and limits.results is not None:
+            return limits.results
+        if one is not None and RESULT in one.phases:
+            return True
+        return name in self._required and name in ever
+
     def _make(self, tool: str, announced: Mapping[str, SchedulerInfo]) -> Recipients:
         if self._keyring is not None:
             announced = {name: self._widen(one) for name, one in announced.items()}
         everyone = self._required.union(announced)
         waited = {name for name in everyone if self._rules_on(name, announced.get(name), tool)}
-        last = [one for name, one in announced.items() if name in waited and ADMIT in one.phases]
-        admitters = [one for one in last if not self._is_shadow(one) and self._is_trusted(one.name)]
+        last = [
+            one
+            for name, one in announced.items()
+            if name in waited and (ADMIT in one.phases or "select" not in one.phases)
+        ]
+        admitters = [
+            one
+            for one in last
+            if ADMIT in one.phases and not self._is_shadow(one) and self._is_trusted(one.name)
+        ]
         admitters.sort(key=lambda one: (-self._priority(one), one.name))
         found = self._gather(waited.difference(map(self._find_only_last, last)), announced)
         if not admitters and not is_reserved_tool(tool):
@@ -155,10 +204,10 @@ class RecipientCache:
     def _widen(self, one: SchedulerInfo) -> SchedulerInfo:
         """Return a required scheduler as it is asked until its announcement counts: in every phase."""
         doubtful = one.name in self._required and not one.signed and one.version > packing.VERSION
-        return replace(one, phases=get_args(Phase)) if doubtful else one
+        return replace(one, phases=BEFORE) if doubtful else one
 
     def _find_only_last(self, one: SchedulerInfo) -> str:
-        """Return the scheduler's name if it is only asked at admission; else an empty text.
+        """Return the scheduler's name if it is only asked at admission or about results; else an empty text.
 
         A required scheduler is asked before too, unless its own signed announcement says no.
         """
@@ -204,8 +253,8 @@ class RecipientCache:
         if meant is not None and not globs.either(meant, tool):
             return False
         if name in self._required and not (self._keyring is not None and one is not None and one.signed):
-            of_llm = name in self._of_llm or (one is not None and one.wants(tool))
-            return of_llm or meant is not None or not names_llm(tool)
+            of_llm = (name in self._of_llm and names_llm(tool)) or (one is not None and one.wants(tool))
+            return of_llm or meant is not None or not is_reserved_tool(tool)
         return one is not None and one.wants(tool)
 
     def _priority(self, one: SchedulerInfo) -> int:
@@ -228,14 +277,14 @@ class RecipientCache:
 
 def _find_skipped(asked: Sequence[SchedulerInfo]) -> dict[str, dict[str, ExclusionReason]]:
     found: dict[str, dict[str, ExclusionReason]] = {}
-    for phase in get_args(Phase):
+    for phase in BEFORE:
         for one in asked:
             if one.version == 0:
                 both = f"{versions(one.wire)} of the wire, this agent {versions(packing.VERSIONS)}"
                 found.setdefault(phase, {})[one.name] = ExclusionReason(
                     "incompatible", f"{one.name} speaks {both}"
                 )
-            elif phase not in one.phases and not (phase != ADMIT and ADMIT in one.phases):
+            elif phase not in one.phases and not (phase != ADMIT and one.is_last_only):
                 what = "replacements (phase verify)" if phase == "verify" else f"calls in the phase {phase}"
                 found.setdefault(phase, {})[one.name] = ExclusionReason(
                     "phase", f"{one.name} does not rule on {what}"

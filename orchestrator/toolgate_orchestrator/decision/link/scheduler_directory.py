@@ -5,17 +5,18 @@ only once that start has answered a question of this process: an older heartbeat
 """
 
 from collections.abc import Collection, Sequence
-from typing import Final, get_args
+from typing import Final
 
 from toolgate_bus.protocol import packing
-from toolgate_bus.protocol.events import Phase
 from toolgate_bus.protocol.llm import LLM_REQUEST, add_selector
 from toolgate_bus.protocol.signing import OTHER_SCHEME
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Member
 
 from toolgate_orchestrator.decision.link.scheduler_info import (
+    BEFORE,
     REQUEST,
+    RESULT,
     SchedulerInfo,
     WireVersions,
     newest,
@@ -42,6 +43,8 @@ class SchedulerDirectory:
         """Number that changes whenever `announced` does, so that recipients can be cached."""
         self.of_llm: set[str] = set()
         """Schedulers that ever asked for requests to an LLM. While away, required ones must rule on those."""
+        self.of_results: set[str] = set()
+        """Schedulers that ever asked for results. While away, required ones must rule on those."""
         self._spoken = WireVersions()
         self.keyed: set[str] = set()
         """Schedulers that have a key and sign their announcements."""
@@ -84,6 +87,8 @@ class SchedulerDirectory:
         self.ever_met = self.ever_met or bool(announced)
         if len(self.of_llm) < MAX_OF_LLM:
             self.of_llm.update(name for name, one in announced.items() if one.wants(LLM_REQUEST))
+        if len(self.of_results) < MAX_OF_LLM:
+            self.of_results.update(name for name, one in announced.items() if RESULT in one.phases)
         if announced == self.announced:  # a heartbeat with new totals alone changes nothing for us
             return []
         before, self.announced = self.announced, announced
@@ -119,7 +124,9 @@ class SchedulerDirectory:
             other = any(each.signs_otherwise for each in members)
             if other and self._is_untold("scheme", name):
                 _log.error(f"a scheduler is not trusted: it is {OTHER_SCHEME}", scheduler=name)
-            phases = get_args(Phase) if version > packing.VERSION else ("select", "verify")
+            phases: tuple[str, ...] = ("select", "verify")
+            if version > packing.VERSION:
+                phases = (*BEFORE, RESULT) if RESULT in one.phases else BEFORE
             return SchedulerInfo(
                 name, one.priority, tools, False, version, phases, gone=one.gone, signs_otherwise=other
             )

@@ -10,9 +10,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from toolgate_bus.protocol import packing
+from toolgate_bus.protocol.events import Phase
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.transport.ports import Member
 
+ADMIT: Final[Phase] = "admit"
+RESULT: Final[Phase] = "result"
+BEFORE: Final[tuple[Phase, ...]] = ("select", "verify", ADMIT)
+"""Phases before a call runs."""
 REQUEST: Final = "request"
 """Name with which a scheduler announces that it reads the user's request."""
 LEAVING_S: Final = 10.0
@@ -45,6 +50,11 @@ class SchedulerInfo:
 
     signs_otherwise: bool = False
     """True if it is signed as another release signs. Its announcement then counts for nothing."""
+
+    @property
+    def is_last_only(self) -> bool:
+        """True if it is asked at admission or about results, and need not be before."""
+        return ADMIT in self.phases or (RESULT in self.phases and "select" not in self.phases)
 
     def wants(self, tool: str) -> bool:
         """Return whether its selector matches a tool."""

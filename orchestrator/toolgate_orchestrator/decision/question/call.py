@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.llm import LLM_REQUEST
-from toolgate_bus.protocol.names import MAX_LINEAGE, is_reserved_tool
+from toolgate_bus.protocol.names import MAX_LINEAGE, POINTS, is_reserved_tool
 
 if TYPE_CHECKING:
     from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
@@ -187,7 +187,15 @@ class Call(NamedTuple):
     is_request: bool = False
     """True for a request to an LLM, which alone may have the name `llm:request`."""
 
+    is_point: bool = False
+    """True for a point of a turn or a session (`turn:input`, `turn:output`, `session:start`)."""
+
     @property
     def is_reserved(self) -> bool:
         """True if no tool may have this name."""
-        return is_reserved_tool(self.tool) and not (self.is_request and self.tool == LLM_REQUEST)
+        return is_reserved_tool(self.tool) and not self.has_own_name
+
+    @property
+    def has_own_name(self) -> bool:
+        """True if it is no tool's call, and has the name of what it is."""
+        return (self.is_request and self.tool == LLM_REQUEST) or (self.is_point and self.tool in POINTS)

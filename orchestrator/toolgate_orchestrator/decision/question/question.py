@@ -60,7 +60,7 @@ def make_question(call: Call, config: ToolgateConfig, ttl_ms: int, root: str) ->
     The configuration gives the agent and the labels that the call does not name. `root` is the session at
     the root of the tree.
     """
-    tool, arguments, tools, at, id_, group, iteration, _, _, agents, target, trace, request, _ = call
+    tool, arguments, tools, at, id_, group, iteration, _, _, agents, target, trace, request, _, _ = call
     lineage: Any  # a program may give one name as a text
     session, agent, _, parent, lineage, labels, _ = at or NOBODY
     agent = agent or config.agent

@@ -53,7 +53,8 @@ _MAX_SIGNED: Final = 2**63 - 1
 _WIDE: Final = 0xCF
 """Byte that begins a number in msgpack which may be larger."""
 _REDACTED: Final = f"{MARK}redacted:"
-_HIDDEN: Final = "⟦redacted⟧"
+HIDDEN: Final = "⟦redacted⟧"
+"""Mark in the place of a hidden part of a text that is not restored: a reason, a result."""
 _SHORT: Final = 4
 """Secrets with fewer characters are only found as whole values: short ones would be found in any text."""
 _MAX_VALUES: Final = 200_000
@@ -211,15 +212,31 @@ class Redactor:
         if out is None:
             return self.hide(text)
         if out.uncertain:
-            return _HIDDEN
+            return HIDDEN
         for original in (*out.secrets, *out.placeholders.values()):
             if isinstance(original, str) and original and original in text:
-                text = text.replace(original, _HIDDEN)
+                text = text.replace(original, HIDDEN)
         return self.hide(text)
 
     def hide(self, text: str) -> str:
         """Return a text without its matches of patterns."""
-        return self._scanner.hide_matches(text, _HIDDEN)
+        return self._scanner.hide_matches(text, HIDDEN)
+
+    def hides_field(self, name: str) -> bool:
+        """Return whether values under this name are hidden."""
+        return bool(self._fields) and name.casefold() in self._fields
+
+    def find_spans(self, text: str, secrets: Iterable[str] = ()) -> list[tuple[int, int]] | None:
+        """Return the places in a text to hide, in order; None to hide all of it."""
+        found = self._scanner.find_spans(text) if self._scanner else []
+        if found is None or (self._fields and secrets_within(text, self._fields) is not None):
+            return None
+        for one in secrets:
+            at = text.find(one) if len(one) >= _SHORT else 0 if text == one else -1
+            while at >= 0:
+                found.append((at, at + len(one)))
+                at = text.find(one, at + 1)
+        return sorted(found)
 
     def _value(self, key: str, value: Any, out: RedactedArguments, depth: int) -> Any:
         kind = type(value)

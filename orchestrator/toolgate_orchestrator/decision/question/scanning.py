@@ -52,6 +52,17 @@ class Scanner:
                 text = pattern.substitute(text, by)
         return text
 
+    def find_spans(self, text: str) -> list[tuple[int, int]] | None:
+        """Return the places of all matches, in order; None if the search takes too long."""
+        found: list[tuple[int, int]] = []
+        ends = self._clock() + MAX_SECONDS
+        for group in self._groups:
+            for pattern in group.patterns:
+                if len(text) * pattern.size > MAX_STEPS or self._clock() > ends:
+                    return None
+                found += pattern.find_spans(text)
+        return sorted(found)
+
 
 class TextScan:
     """A scan of the texts of one question, with the time that is left. After that no text is searched."""

@@ -12,6 +12,7 @@ from toolgate_bus.telemetry.unanimous import Group
 from toolgate_orchestrator.decision.question.call import ALL, Ability
 from toolgate_orchestrator.decision.question.redact import RedactedArguments
 from toolgate_orchestrator.decision.question.validation import Tools
+from toolgate_orchestrator.decision.results.outgoing_result import OutgoingResult
 from toolgate_orchestrator.decision.round.shadow_log import ShadowLog
 from toolgate_orchestrator.decision.round.wait_reports import Note, WaitReporter
 
@@ -97,10 +98,14 @@ class DecisionState:
     """True if a person can be asked, by the caller or by others."""
     is_request: bool
     """True if it is a request to an LLM, not a call of a tool."""
+    has_own_name: bool = False
+    """True if it is no tool's call: a request to an LLM, or a point of a turn."""
     passes: tuple[type[BaseException], ...] = ()
     """Exceptions that may leave the function that asks a person. They end the decision."""
     interrupt: BaseException | None = None
     """The exception that left that function."""
+    result: OutgoingResult | None = None
+    """Result that is asked about; None before the call has run."""
     on_objection: Callable[[ReceivedVerdict], None] | None = None
     """Called for a denial that comes while it waits for a person and nobody waits for it."""
     deferred: Mapping[str, Any] = MappingProxyType({})
@@ -225,6 +230,10 @@ class DecisionState:
     def write(self, body: bytes, outgoing: RedactedArguments | None) -> None:
         """Record the body of its question, and how its arguments travel."""
         self.body, self.outgoing = body, outgoing
+
+    def put_result(self, result: OutgoingResult) -> None:
+        """Record the result that is asked about from now on."""
+        self.result = result
 
     def verify(self, author: ReceivedVerdict | None) -> None:
         """Record the modify whose replacement is asked about from now on."""

@@ -32,7 +32,8 @@ from toolgate_orchestrator.decision.config import ToolgateConfig
 from toolgate_orchestrator.decision.faults import call_guarded
 from toolgate_orchestrator.decision.link.client import GateClient
 from toolgate_orchestrator.decision.link.local_tables import LocalAnswers
-from toolgate_orchestrator.decision.link.recipients import ADMIT, ExclusionReason, Recipients
+from toolgate_orchestrator.decision.link.recipients import ExclusionReason, Recipients
+from toolgate_orchestrator.decision.link.scheduler_info import ADMIT, RESULT
 from toolgate_orchestrator.decision.question.inability import deny_ask, deny_change, find_missing
 from toolgate_orchestrator.decision.question.plain_values import copy_arguments, to_plain
 from toolgate_orchestrator.decision.question.question import UnreadableQuestion, fill_defaults, write_question
@@ -50,6 +51,8 @@ from toolgate_orchestrator.decision.vacancy import tell_failing
 MAX_WAIT_S: Final = 86_400.0
 """Longest hold in seconds while something scarce is waited for, as the scheduler that gives it says."""
 _log = get_logger("toolgate.gate")
+_LAST: Final = frozenset((ADMIT, RESULT))
+"""Phases in which no local table answers."""
 EXCUSING: Final = 0.25
 """Fraction of the patience: if the own event loop stood still for longer, nobody is blamed for silence."""
 
@@ -100,7 +103,7 @@ class Dispatcher:
         now = time.monotonic()
         asked, awaited = audience.names, audience.required
         answers: LocalAnswers = {}
-        if client is not None and client.tables.in_force and asked and phase != ADMIT:
+        if client is not None and client.tables.in_force and asked and phase not in _LAST:
             answers = self._answer_locally(client, sent, body, asked, asking, audience.shadows)
         if client is None or not client.breaker.calm or audience.absent:
             awaited, asked = self._whom(call, audience, now, answers)
@@ -429,7 +432,8 @@ class Dispatcher:
     def _publish(self, client: GateClient, question: OpenRound) -> None:
         (id_, phase), body, asked = question.key, question.body, question.asked
         versions, version = question.audience.versions, question.audience.version
-        if question.question.again:  # a scheduler never seen is asked in the version that has this phase
+        if question.question.again or question.phase == RESULT:
+            # a scheduler never seen is asked in the version that has this phase
             versions, version = dict.fromkeys(asked, packing.NEWEST), packing.NEWEST
         question.outages = client.outages
         if self.keyring is not None:

@@ -14,13 +14,17 @@ from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import (
     OVERRULED,
     AskUser,
+    Continue,
     Deny,
     Failure,
+    Mask,
     Modify,
     ReceivedVerdict,
+    Replace,
     ToolQuestion,
     Verdict,
 )
+from toolgate_bus.protocol.json_values import same_json
 from toolgate_bus.protocol.names import MAX_REASON
 from toolgate_bus.protocol.signing import Keyring, digest
 from toolgate_bus.ruling.counterfactual import ProposedCall
@@ -32,6 +36,8 @@ from toolgate_bus.telemetry.fact_metrics import is_local, trace_id
 from toolgate_bus.transport.ports import HoldPlace
 
 from toolgate_orchestrator.decision.link.recipients import Recipients
+from toolgate_orchestrator.decision.link.scheduler_info import RESULT
+from toolgate_orchestrator.decision.results.outgoing_result import explain_mask
 from toolgate_orchestrator.decision.round.consent import JudgedChange, agree, judge_change, judge_other_tool
 from toolgate_orchestrator.decision.round.decision_state import DecisionState
 
@@ -214,7 +220,8 @@ class OpenRound:
         """Take a checked verdict. Return False if it came too late to count."""
         in_time = self._round.receive(heard, now)
         if heard.verdict is not codec.PLAIN_CONTINUE and in_time and not codec.is_plain(heard.verdict):
-            count_verdict(self.call, heard)
+            if self.phase != RESULT:  # (verdicts on results are counted with their fact)
+                count_verdict(self.call, heard)
             if heard.verdict.action == "hold" and not heard.shadow:
                 self._judge.on_held(self, heard)
         return in_time
@@ -247,7 +254,9 @@ class OpenRound:
             capped = True  # its announced priority was
         problem: str | None = None
         said: Verdict | None = None
-        if type(verdict) is Modify:
+        if self.phase == RESULT or isinstance(verdict, Mask | Replace):
+            verdict, said = self._judge_on_result(scheduler, verdict)
+        elif type(verdict) is Modify:
             verdict, problem, said = self._judge_modify(scheduler, verdict, priority)
         elif type(verdict) is AskUser and self.phase == "admit":
             verdict = Deny(reason=f"{scheduler} wanted a person asked about a call that was to be admitted.")
@@ -272,6 +281,28 @@ class OpenRound:
             said,
             self.question.again,
         )
+
+    def _judge_on_result(
+        self, scheduler: str, verdict: Verdict | Failure
+    ) -> tuple[Verdict | Failure, Verdict | None]:
+        """Return how a verdict on a result counts, and what was said if it counts as something else."""
+        outgoing, wrong = self.call.result if self.phase == RESULT else None, ""
+        if isinstance(verdict, Mask):
+            wrong = explain_mask(outgoing, verdict) if outgoing is not None else "there was no result yet"
+        elif isinstance(verdict, Replace):
+            if outgoing is None:
+                wrong = "there was no result yet"
+            elif self.question.again:
+                if same_json(verdict.result, outgoing.value):
+                    return Continue(reason=verdict.reason, priority=verdict.priority), verdict
+                wrong = "it wanted another result than the one that others had chosen"
+        elif isinstance(verdict, Modify):
+            wrong = "the call had run already"
+        if not wrong or not isinstance(verdict, Mask | Replace | Modify):
+            return verdict, None
+        words = f"The answer of {scheduler} cannot be followed: {wrong}."
+        denied = Deny(reason=words, priority=verdict.priority, session_labels=verdict.session_labels)
+        return denied, verdict
 
     def _judge_modify(self, scheduler: str, modify: Modify, priority: int) -> JudgedChange:
         """Return how a modify counts in this phase."""

@@ -1,0 +1,202 @@
+"""Rulings on the result of a call: what is withheld, masked or replaced, as a pure function of the verdicts.
+
+A denial withholds the result. If nobody replaced it, all masks apply together. If somebody did (the highest
+priority wins), the other result goes round to everybody once more, and the masks given there apply to it.
+
+    no byte that any verdict hid is in the result that is given
+
+So a text that a mask hides is hidden wherever else it stands in the result, and in a replacement, also in a
+key, as a number, and as it is written inside JSON.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from toolgate_bus.protocol.events import Mask, MaskedPart, ReceivedVerdict, Replace
+from toolgate_bus.ruling.merge import rank
+from toolgate_bus.telemetry.printable import shorten, visible
+
+ROOT: Final = ""
+"""Path of the whole result."""
+_SHORT: Final = 4
+"""Characters from which on a hidden text is searched for within other texts; a shorter one must be equal."""
+_MAX_NAME: Final = 40
+_LEVELS: Final = 2
+"""Levels of JSON within texts in which a hidden text is found as it is written there."""
+Span = tuple[int, int, str]
+
+
+class UnknownPart(Exception):  # noqa: N818 - it says what a mask names
+    """A mask names a part that the result does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedResult:
+    """A result with parts hidden."""
+
+    value: Any
+    hidden: frozenset[str]
+    """Texts that were hidden."""
+
+
+def list_masks(heard: Iterable[ReceivedVerdict]) -> list[ReceivedVerdict]:
+    """Return all masks that count, whoever gave them: all of them apply."""
+    return [one for one in heard if isinstance(one.verdict, Mask) and _stands(one)]
+
+
+def find_replacement(heard: Iterable[ReceivedVerdict]) -> ReceivedVerdict | None:
+    """Return the replacement that counts: that of the highest priority."""
+    found = [one for one in heard if isinstance(one.verdict, Replace) and _stands(one)]
+    return min(found, key=rank, default=None)
+
+
+def mark_of(name: str) -> str:
+    """Return the text that stands for a hidden part."""
+    words = shorten(visible(name), _MAX_NAME)
+    return f"[withheld: {words}]" if words else "[withheld]"
+
+
+def mask_parts(value: Any, parts: Sequence[MaskedPart]) -> MaskedResult:
+    """Return a result (a text, or a value of JSON) without these parts. Raises UnknownPart.
+
+    The value given is not changed. Parts that overlap are joined.
+    """
+    spans: defaultdict[str, list[Span]] = defaultdict(list)
+    whole: dict[str, str] = {}
+    hidden: set[str] = set()
+    for path, start, end, name in parts:
+        found = find_part(value, path)
+        if start is None and end is None:
+            whole.setdefault(path, name)
+            hidden.update(_texts(found))
+        else:
+            first, last = start or 0, len(found) if end is None and type(found) is str else end
+            if type(found) is not str or last is None or not 0 <= first < last <= len(found):
+                raise UnknownPart(path)
+            spans[path].append((first, last, name))
+    for path in spans:
+        found = find_part(value, path)
+        spans[path] = joined = _join(spans[path])
+        hidden.update(found[first:last] for first, last, _ in joined)
+    made = _rebuild(value, ROOT, whole, spans)
+    return MaskedResult(hide_texts(made, hidden), frozenset(hidden))
+
+
+def find_part(value: Any, path: str) -> Any:
+    """Return what is at a path of a result. Raises UnknownPart."""
+    if path == ROOT:
+        return value
+    if not path.startswith("/"):
+        raise UnknownPart(path)
+    for step in path[1:].split("/"):
+        name = step.replace("~1", "/").replace("~0", "~")
+        if type(value) is dict and name in value:
+            value = value[name]
+        elif type(value) is list and name.isascii() and name.isdecimal() and int(name) < len(value):
+            value = value[int(name)]
+        else:
+            raise UnknownPart(path)
+    return value
+
+
+def path_to(path: str, step: str | int) -> str:
+    """Return the path of a value within the one at `path`."""
+    return f"{path}/{str(step).replace('~', '~0').replace('/', '~1')}"
+
+
+def hide_texts(value: Any, hidden: Iterable[str]) -> Any:
+    """Return a result in which these texts stand nowhere: not in a longer text, in a key or as a number."""
+    known = {one for one in hidden if one}
+    if not known:
+        return value
+    within = {form for one in known if len(one) >= _SHORT for form in _forms(one)}
+    return _hide(value, known, sorted(within, key=len, reverse=True))
+
+
+def _stands(heard: ReceivedVerdict) -> bool:
+    return not (heard.late or heard.shadow or heard.problem)
+
+
+def _join(spans: list[Span]) -> list[Span]:
+    """Return the spans in order, overlapping ones as one; it has the name of the first."""
+    joined: list[Span] = []
+    for first, last, name in sorted(spans):
+        if joined and first < joined[-1][1]:
+            before = joined[-1]
+            joined[-1] = (before[0], max(before[1], last), before[2] or name)
+        else:
+            joined.append((first, last, name))
+    return joined
+
+
+def _rebuild(value: Any, path: str, whole: Mapping[str, str], spans: Mapping[str, list[Span]]) -> Any:
+    if path in whole:
+        return mark_of(whole[path])
+    if path in spans:
+        parts, at = [], 0
+        for first, last, name in spans[path]:
+            parts += [value[at:first], mark_of(name)]
+            at = last
+        return "".join([*parts, value[at:]])
+    if type(value) is dict:
+        return {name: _rebuild(one, path_to(path, name), whole, spans) for name, one in value.items()}
+    if type(value) is list:
+        return [_rebuild(one, path_to(path, at), whole, spans) for at, one in enumerate(value)]
+    return value
+
+
+def _hide(value: Any, known: set[str], within: Sequence[str]) -> Any:
+    kind = type(value)
+    if kind is str:
+        return _hide_in(value, known, within)
+    if kind is dict:
+        found: dict[str, Any] = {}
+        for name, one in value.items():
+            key = made = _hide_in(name, known, within)
+            while made in found:
+                made = f"{key} {len(found)}"
+            found[made] = _hide(one, known, within)
+        return found
+    if kind is list:
+        return [_hide(one, known, within) for one in value]
+    if kind is int or kind is float:
+        text = str(value)
+        return value if _hide_in(text, known, within) == text else mark_of("")
+    return value
+
+
+def _hide_in(text: str, known: set[str], within: Sequence[str]) -> str:
+    if text in known:
+        return mark_of("")
+    for one in within:
+        if one in text:
+            text = text.replace(one, mark_of(""))
+    return text
+
+
+def _forms(text: str) -> set[str]:
+    """Return a text as it stands in clear, and as it is written in JSON within a text."""
+    found = {text}
+    for _ in range(_LEVELS):
+        found |= {json.dumps(one, ensure_ascii=plain)[1:-1] for one in found for plain in (True, False)}
+    return found
+
+
+def _texts(value: Any) -> set[str]:
+    """Return all texts of a hidden value, and its long numbers. Keys and short numbers stand everywhere."""
+    found: set[str] = set()
+    level = [value]
+    while level:
+        one = level.pop()
+        if type(one) is dict:
+            level += one.values()
+        elif type(one) is list:
+            level += one
+        elif type(one) is str and one:
+            found.add(one)
+        elif (type(one) is int or type(one) is float) and len(text := str(one)) >= _SHORT:
+            found.add(text)
+    return found

@@ -1,0 +1,1 @@
+"""Rulings on results: what a call gave, before anybody sees it."""

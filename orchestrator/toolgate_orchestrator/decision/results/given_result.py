@@ -1,0 +1,78 @@
+"""A result as the LLM gets it, and the sentences for one that it does not get. Pure."""
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+from toolgate_bus.protocol.events import MaskedPart
+from toolgate_bus.ruling.results import hide_texts
+
+from toolgate_orchestrator.decision.results.outgoing_result import OutgoingResult, read_result
+
+ResultOutcome = Literal["released", "masked", "replaced", "withheld"]
+"""What became of a result; `masked` and `replaced` also if both were done, by the stronger."""
+ResultWhy = Literal[
+    "unasked",  # nobody rules on results of this tool
+    "agreed",  # all asked schedulers said continue
+    "failed_open",  # an optional scheduler was silent, and none objected
+    "masked",  # a scheduler hid parts of it
+    "replaced",  # a scheduler gave another result
+    "denied",  # a scheduler withheld it
+    "silent",  # a required scheduler said nothing
+    "expired",  # a hold or a question to a person ran out
+    "refused",  # the person said no
+    "no_approver",  # there was no person to ask
+    "bus_down",  # the bus was away
+    "gate_failed",  # the gate itself could not rule
+]
+
+
+class GivenResult(NamedTuple):
+    """Result of a call, as the LLM, the history and hooks may see it."""
+
+    value: Any
+    """What to use in place of the tool's result; the very same object if nothing was changed."""
+    outcome: ResultOutcome = "released"
+    why: ResultWhy = "unasked"
+    reason: str | None = None
+    scheduler: str | None = None
+    hidden: frozenset[str] = frozenset()
+    """Texts that were hidden, so that copies of the result can be cleaned, too (`clean`)."""
+
+    @property
+    def changed(self) -> bool:
+        """True if the value is not the tool's own result."""
+        return self.outcome != "released"
+
+    def clean(self, copy: Any) -> Any:
+        """Return a second copy of the result (an artifact, a cause) as it may be seen.
+
+        Hidden texts are hidden in it as well. None if the result was withheld or replaced.
+        """
+        if not self.changed:
+            return copy
+        return hide_texts(read_result(copy), self.hidden) if self.outcome == "masked" else None
+
+
+WITHHELD: Final = "The tool ran, but its result is withheld: {reason}"
+
+
+def withhold(why: ResultWhy, reason: str | None, scheduler: str | None = None) -> GivenResult:
+    """Return the result that stands for a withheld one: a sentence for the LLM."""
+    words = reason or f"no reason was given ({why})"
+    return GivenResult(WITHHELD.format(reason=words), "withheld", why, words, scheduler)
+
+
+def cut_mark(cut: int) -> str:
+    """Return the mark at the end of a result of which the rest was seen by no rule."""
+    return f"\n[cut off here: {cut:,} more bytes, which no rule has seen]"
+
+
+def describe_parts(parts: Sequence[MaskedPart]) -> str:
+    """Return the names of hidden parts, for people."""
+    names = dict.fromkeys(part.name or "a part" for part in parts)
+    return ", ".join(names)
+
+
+def finish(outgoing: OutgoingResult, value: Any) -> Any:
+    """Return a ruled value, with the mark if its end was cut off."""
+    return f"{value}{cut_mark(outgoing.cut)}" if outgoing.cut and isinstance(value, str) else value

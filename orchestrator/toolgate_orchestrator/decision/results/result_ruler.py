@@ -1,0 +1,221 @@
+"""Rules on the result of a call, before anybody sees it: the phase `result`.
+
+    result ─▶ all ─▶ withheld, by a denial, by silence of a required scheduler, or by a person
+                ├──▶ masked: all masks together
+                └──▶ replaced: the other result goes round to all once more ─▶ masked, or withheld
+
+Nobody who asked for results of this tool: no question, no copy. The result waits in this process alone, as
+long as a scheduler holds it, so that a person's release gives it.
+"""
+
+import hashlib
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+from toolgate_bus.facts import record
+from toolgate_bus.protocol.events import Deny, MaskedPart, ReceivedVerdict, Replace, ToolQuestion
+from toolgate_bus.protocol.fact_events import TOOL_RESULT
+from toolgate_bus.ruling.results import find_replacement, hide_texts, list_masks, mask_parts
+from toolgate_bus.ruling.round import RoundResult
+
+from toolgate_orchestrator.decision.config import ToolgateConfig
+from toolgate_orchestrator.decision.faults import note_fault
+from toolgate_orchestrator.decision.link.client import GateClient
+from toolgate_orchestrator.decision.link.recipients import Recipients
+from toolgate_orchestrator.decision.question.question import UnreadableQuestion
+from toolgate_orchestrator.decision.question.redact import Redactor
+from toolgate_orchestrator.decision.results.given_result import (
+    GivenResult,
+    ResultWhy,
+    finish,
+    withhold,
+)
+from toolgate_orchestrator.decision.results.outgoing_result import OutgoingResult, send_result
+from toolgate_orchestrator.decision.round.decision_state import DecisionState
+from toolgate_orchestrator.decision.round.dispatcher import Dispatcher
+from toolgate_orchestrator.decision.round.wait_reports import Note
+from toolgate_orchestrator.decision.ruling import RulingResult, objection
+
+AskPerson = Callable[[DecisionState, RulingResult], Awaitable[RulingResult]]
+"""Asks a person, and returns the ruling with the denial, if the person refused."""
+_KEY: Final = secrets.token_bytes(32)
+"""Key of the digests of results of this process: equal results are found, and none can be guessed."""
+
+
+class ResultRuler:
+    """Rules on the results of one gate's calls."""
+
+    def __init__(
+        self,
+        config: ToolgateConfig,
+        client: GateClient | None,
+        redactor: Redactor,
+        dispatcher: Dispatcher,
+        note: Note,
+    ) -> None:
+        self._config, self._client, self._redactor = config, client, redactor
+        self._dispatcher, self._note = dispatcher, note
+        self._patience = config.patience_ms / 1000
+
+    async def rule(
+        self, call: DecisionState, result: Any, audience: Recipients, ask: AskPerson, *, success: bool
+    ) -> GivenResult:
+        """Return the result as it may be seen. A cancellation withdraws the question."""
+        given: GivenResult | None = None
+        try:
+            given = await self._rule(call, result, audience, ask, success=success)
+        except UnreadableQuestion as error:
+            given = withhold("gate_failed", f"nobody could be asked about it: {error}.")
+        except Exception as error:  # noqa: BLE001 - a fault of ours; nobody may gain by it
+            note_fault("result", error)
+            given = withhold("gate_failed", "the gate failed and could not rule on it.")
+        finally:
+            call.close()
+            self._dispatcher.end(call)
+            self._record(call, given)
+        return given
+
+    async def _rule(
+        self, call: DecisionState, result: Any, audience: Recipients, ask: AskPerson, *, success: bool
+    ) -> GivenResult:
+        client = self._client
+        if client is None or not (client.up or await client.reachable(self._patience)):
+            return self._rule_without_bus(call, result, audience)
+        out = self._redactor.redact_arguments(call.question.tool_input, None, call.question.tool_name)
+        limit = self._config.result_bytes
+        first = send_result(result, self._redactor, out.secrets, limit, success=success)
+        closed = await self._ask(call, first, audience)
+        if (withheld := self._find_denial(call, closed)) is not None:
+            return withheld
+        asks, parts, last = closed.merged.asks, self._find_parts(first, closed.heard), first
+        winner = find_replacement(closed.heard)
+        hidden: frozenset[str] = frozenset()
+        if winner is not None and isinstance(winner.verdict, Replace):
+            hidden = mask_parts(first.value, parts).hidden if parts else hidden
+            other = hide_texts(winner.verdict.result, hidden)
+            last = send_result(other, self._redactor, out.secrets, limit, success=success)
+            closed = await self._ask(call, last, audience, again=True)
+            if (withheld := self._find_denial(call, closed)) is not None:
+                return withheld
+            parts, asks = self._find_parts(last, closed.heard), (*asks, *closed.merged.asks)
+        if asks:
+            ruled = await ask(call, RulingResult("continue", "agreed", asks=asks))
+            if ruled.outcome != "continue":
+                return withhold(_why(ruled.why), _REFUSED.get(ruled.why, ruled.reason), ruled.scheduler)
+        if (objected := objection(call)) is not None:
+            return withhold("denied", objected.reason, objected.scheduler)
+        masked = mask_parts(last.value, parts) if parts else None
+        hidden |= masked.hidden if masked is not None else frozenset()
+        value = finish(last, last.value if masked is None else masked.value)
+        if winner is not None:
+            return GivenResult(value, "replaced", "replaced", winner.verdict.reason, winner.scheduler, hidden)
+        if masked is not None:
+            author = list_masks(closed.heard)[0]
+            return GivenResult(value, "masked", "masked", author.verdict.reason, author.scheduler, hidden)
+        if last.cut:
+            reason = f"only its first {self._config.result_bytes} bytes were ruled on"
+            return GivenResult(value, "masked", "masked", reason)
+        return GivenResult(result, "released", "failed_open" if call.failed_open else "agreed")
+
+    async def _ask(
+        self, call: DecisionState, outgoing: OutgoingResult, audience: Recipients, *, again: bool = False
+    ) -> RoundResult:
+        call.put_result(outgoing)
+        asking = call.question._replace(
+            phase="result", result=outgoing.sent, again=again, ttl_ms=self._config.patience_ms
+        )
+        return await self._dispatcher.dispatch(call, asking, audience, None, self._patience)
+
+    @staticmethod
+    def _find_parts(outgoing: OutgoingResult, heard: Sequence[ReceivedVerdict]) -> list[MaskedPart]:
+        masks = [one.verdict for one in list_masks(heard)]
+        return outgoing.find_own([part for mask in masks for part in getattr(mask, "parts", ())])
+
+    def _find_denial(self, call: DecisionState, closed: RoundResult) -> GivenResult | None:
+        merged = closed.merged
+        if merged.action == "deny" and merged.winner is not None and isinstance(merged.winner.verdict, Deny):
+            return withhold("denied", merged.winner.verdict.reason, merged.winner.scheduler)
+        if closed.required_silent:
+            name = closed.required_silent[0]
+            if name in call.unasked:
+                return withhold("silent", f"the required scheduler cannot rule: {call.unasked[name]}.", name)
+            waited = f"waited at most {self._config.patience_ms} ms"
+            reason = f"the required scheduler {name} gave no valid answer ({waited})."
+            return withhold("silent", reason, name)
+        if closed.expired:
+            name = closed.expired[0]
+            return withhold("expired", f"{name} held it and gave no answer in time.", name)
+        return None
+
+    def _rule_without_bus(self, call: DecisionState, result: Any, audience: Recipients) -> GivenResult:
+        required = [name for name, denies in audience.required.items() if denies]
+        if required or self._config.denies_without_bus:
+            reason = "the server of those who rule on results cannot be reached."
+            return withhold("bus_down", reason, required[0] if required else None)
+        for name in audience.names:
+            call.fail_open(name, "bus_down")
+        return GivenResult(result, "released", "failed_open")
+
+    # ------------------------------------------------------------------ the record
+
+    def _record(self, call: DecisionState, given: GivenResult | None) -> None:
+        """Record what became of a result: digest, size, verdicts and the places of masks; no text of it."""
+        asked, outgoing = call.question, call.result
+        fact: dict[str, Any] = {
+            "decision_id": asked.id,
+            "tool": call.labels[0],
+            **_describe_whose(asked),
+            "outcome": "cancelled" if given is None else given.outcome,
+            "why": "cancelled" if given is None else given.why,
+            "seconds": max(0.0, time.monotonic() - call.started),
+            "verdicts": [_describe(one) for one in call.heard],
+        }
+        if given is not None:
+            fact |= {name: one for name in ("reason", "scheduler") if (one := getattr(given, name))}
+        if outgoing is not None:
+            fact["size"] = outgoing.size
+            fact["digest"] = hashlib.blake2b(outgoing.sent.data, key=_KEY, digest_size=16).hexdigest()
+            if outgoing.cut:
+                fact["cut"] = outgoing.cut
+        if call.silent:
+            fact["silent"] = list(call.silent)
+        if call.failed_open:
+            fact["failed_open"] = dict(call.failed_open)
+        self._note(TOOL_RESULT, fact)
+
+
+def _describe(heard: ReceivedVerdict) -> dict[str, Any]:
+    """Return a verdict for the record: a mask's places without texts, and no other result."""
+    fields = record.verdict_fields(heard)
+    for said in (fields, fields.get("said") or {}):
+        if said.pop("result", None) is not None:
+            said["replaced"] = True
+        if (parts := said.pop("parts", None)) is not None:
+            said["masks"] = [list(part) for part in parts]
+        if (labels := said.pop("session_labels", None)) is not None:
+            said["session_labels"] = {name: list(values) for name, values in labels.items()}
+    return fields
+
+
+def _describe_whose(asked: ToolQuestion) -> Mapping[str, Any]:
+    told: dict[str, Any] = {
+        "tool_call_id": asked.tool_call_id,
+        "session": asked.session,
+        "root_session": asked.root_session,
+        "agent": asked.agent,
+    }
+    return told | ({"lineage": list(asked.lineage)} if asked.lineage else {})
+
+
+def _why(why: str) -> ResultWhy:
+    known: dict[str, ResultWhy] = {"expired": "expired", "no_approver": "no_approver"}
+    return known.get(why, "refused")
+
+
+_REFUSED: Final[Mapping[str, str]] = {
+    "refused": "a person was asked about it and refused it.",
+    "expired": "a person was asked about it and did not answer in time.",
+    "no_approver": "it needs a person's approval, and there is nobody to ask.",
+}
