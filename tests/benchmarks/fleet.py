@@ -9,7 +9,8 @@ Whole sessions of loop-events with a scripted LLM and a real tool, over several 
 with replicas, all required. Every agent makes the same number of calls; the last is one that the policy
 denies. Each fifth also delegates to `senior`, whose work the router gives to `junior`, an agent with two
 calls of its own. Every call has to be ruled on by all, recorded, and answered once; otherwise the exit code
-is 1. With --by-table all schedulers are policies whose local tables answer; no work goes to `junior` then.
+is 1. The schedulers have no local tables, so they are asked about each call. With --by-table all of them are
+policies whose tables answer; no work goes to `junior` then.
 Without --think the agents take turns at the whole machine: the rate is the highest, and the latency is
 mostly waiting for it.
 """
@@ -137,12 +138,13 @@ def works_of(given: argparse.Namespace, row: str, agents: int, url: str) -> list
 def lay_out(directory: Path, replicas: int, *, by_table: bool) -> list[SchedulerSpec]:
     """Write the files of the schedulers and return every replica of each."""
     specs: list[SchedulerSpec] = []
-    asked = (("policy", POLICY), ("router", ROUTES), ("policy", AUDIT))
+    policy, router = "asked_schedulers:Policy", "asked_schedulers:Router"
+    asked = ((policy, POLICY), (router, ROUTES), (policy, AUDIT))
     texts = (("policy", POLICY), ("policy", NEVER), ("policy", NEVER)) if by_table else asked
     for name, (spec, text) in zip(SCHEDULERS, texts, strict=True):
         config = directory / f"{name}.yaml"
         config.write_text(text)
-        specs += [SchedulerSpec(spec, config, name, tools=("*",))] * replicas
+        specs += [SchedulerSpec(spec, config, name, Path(__file__).parent, ("*",))] * replicas
     return specs
 
 

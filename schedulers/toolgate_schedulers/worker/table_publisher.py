@@ -1,6 +1,7 @@
 """Keeps the local table of a replica's scheduler where gates read it, before the roster names it."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
 
@@ -11,6 +12,8 @@ from toolgate_bus.transport.ports import Member
 
 from toolgate_schedulers.worker.active_versions import ActiveVersions, SchedulerVersion
 
+SOON_S: Final = 5.0
+"""Seconds until a write that failed is tried again."""
 KEPT_S: Final = 24 * 3600.0
 """Seconds for which a table stays that nobody writes again."""
 AGAIN_S: Final = 600.0
@@ -21,7 +24,9 @@ _log = get_logger("toolgate.worker")
 class TablePublisher:
     """Writes the table in force, and writes it again now and then."""
 
-    def __init__(self) -> None:
+    def __init__(self, announce: Callable[[], Awaitable[object]]) -> None:
+        """Make a publisher; `announce` tells the roster again, once a table is written after all."""
+        self._announce = announce
         self._again: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
         self._is_told = False
@@ -29,15 +34,17 @@ class TablePublisher:
     async def publish(self, versions: ActiveVersions) -> Member:
         """Write the table of the scheduler in force. Return its entry for the roster.
 
-        If the table cannot be written, the entry names none, and the scheduler is asked about each call.
+        If the table cannot be written, the entry names none, and the scheduler is asked about each call until
+        a later write succeeds.
         """
         self.close()
         member, active = versions.describe(), versions.current
         if not member.table:
             return member
         if not await self._write(active, member.table):
+            self._plan(SOON_S, self._announce_again)
             return replace(member, table="")
-        self._plan(active, member.table)
+        self._plan(AGAIN_S, self._rewrite, active, member.table)
         return member
 
     def close(self) -> None:
@@ -46,14 +53,20 @@ class TablePublisher:
             self._again.cancel()
             self._again = None
 
-    def _plan(self, active: SchedulerVersion, digest: str) -> None:
-        self._again = asyncio.get_running_loop().call_later(AGAIN_S, self._begin, active, digest)
+    def _plan(self, seconds: float, act: Callable[..., Awaitable[object]], *given: object) -> None:
+        self._again = asyncio.get_running_loop().call_later(seconds, self._begin, act, given)
 
-    def _begin(self, active: SchedulerVersion, digest: str) -> None:
-        self._writing = asyncio.create_task(self._rewrite(active, digest), name="toolgate-table")
+    def _begin(self, act: Callable[..., Awaitable[object]], given: tuple[object, ...]) -> None:
+        self._writing = asyncio.ensure_future(act(*given))
+
+    async def _announce_again(self) -> None:
+        try:
+            await self._announce()
+        except ToolgateError:
+            self._plan(SOON_S, self._announce_again)
 
     async def _rewrite(self, active: SchedulerVersion, digest: str) -> None:
-        self._plan(active, digest)
+        self._plan(AGAIN_S, self._rewrite, active, digest)
         await self._write(active, digest)
 
     async def _write(self, active: SchedulerVersion, digest: str) -> bool:
@@ -69,4 +82,5 @@ class TablePublisher:
                     error=str(error),
                 )
             return False
+        self._is_told = False
         return True

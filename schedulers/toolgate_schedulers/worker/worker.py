@@ -107,7 +107,7 @@ class Worker:
         """Maximum number of open questions; 0 once the end has begun."""
         self.replica = replica or name_replica()
         self._versions = ActiveVersions(scheduler, shared, self.replica)
-        self._tables = TablePublisher()
+        self._tables = TablePublisher(self.announce)
         self._joined = False
         self._holds = StoredHolds(shared.store, self._name, self._send_now)
         self._is_scheme_told = False

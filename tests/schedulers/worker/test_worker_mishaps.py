@@ -8,6 +8,7 @@ import pytest
 from toolgate_bus.errors import OutcomeUnknown
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import Continue, Hold
+from toolgate_bus.ruling.local_table import encode_table
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.memory import MemoryHub, MemoryStore
@@ -17,6 +18,7 @@ from toolgate_orchestrator.decision.config import parse
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.link.client import GateClient
 from toolgate_schedulers import Scheduler, Worker
+from toolgate_schedulers.worker import table_publisher
 from toolgate_schedulers.worker.holds import deny_unstored
 from toolgate_schedulers.worker.worker import POISON_DELIVERIES
 
@@ -28,6 +30,18 @@ class BrokenStore(MemoryStore):
 
     async def put(self, key, value, ttl_s=None):
         raise OutcomeUnknown("the server is away")
+
+
+class LateStore(MemoryStore):
+    """A store whose server takes the first write no better than not at all."""
+
+    failed = False
+
+    async def put(self, key, value, ttl_s=None):
+        if not self.failed:
+            self.failed = True
+            raise OutcomeUnknown("the server is away")
+        await super().put(key, value, ttl_s)
 
 
 @pytest.fixture
@@ -117,3 +131,22 @@ async def test_a_question_that_is_over_or_kills_is_acknowledged_counted_and_not_
         await worker.drain()
     assert decided == ["t1"]
     assert metrics.value(counter, scheduler="cost") == before + 1
+
+
+async def test_a_table_that_could_not_be_written_is_told_once_it_is(monkeypatch, wait_until):
+    monkeypatch.setattr(table_publisher, "SOON_S", 0.0)
+    hub = MemoryHub()
+
+    async def decide(call):
+        return Continue()
+
+    scheduler = Scheduler(name="cost", decide=decide, local_table=encode_table([], "continue"))
+    shared = replace(make_shared_state(), store=LateStore())
+    worker = Worker(scheduler, hub.scheduler(), shared=shared)
+    client = GateClient(hub.orchestrator())
+    await client.start()
+    member = await worker.start()
+    assert member.table == ""
+    await wait_until(lambda: [one.table for one in client.directory.members if one.table])
+    await worker.drain()
+    await client.bus.aclose()
