@@ -9,10 +9,10 @@ has ever named them on this bus, or if the plan does.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from toolgate_bus.protocol import packing
-from toolgate_bus.protocol.events import RESERVED_NAMES
+from toolgate_bus.protocol.events import RESERVED_NAMES, ReceivedVerdict
 from toolgate_bus.protocol.llm import names_llm
 from toolgate_bus.protocol.names import AGAIN, is_reserved_tool
 from toolgate_bus.protocol.signing import Keyring
@@ -74,6 +74,10 @@ class Recipients:
     """True if no tool may have that name."""
     admitters: tuple["Recipients", ...] = ()
     """Schedulers that are asked last, about the call that will run: one by one, highest priority first."""
+    heard_locally: dict[tuple[Any, ...], tuple[ReceivedVerdict, ...]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    """Verdicts of local tables that all say continue, by what they are about; made when first needed."""
     _lesser: dict[str, "Recipients"] = field(default_factory=dict, compare=False, repr=False)
     """The same recipients without one of them, by its name; made when first needed."""
 
@@ -89,6 +93,7 @@ class Recipients:
             required=dict.fromkeys(names, False),
             priorities=self.priorities,
             capped=self.capped,
+            heard_locally={},
             _lesser={},
         )
 
@@ -104,6 +109,7 @@ class Recipients:
         return replace(
             self,
             _lesser={},
+            heard_locally={},
             group=tuple(one for one in self.group if one[0] != name),
             names=tuple(one for one in self.names if one != name),
             required={one: required for one, required in self.required.items() if one != name},

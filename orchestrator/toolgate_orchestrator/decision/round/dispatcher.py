@@ -53,6 +53,8 @@ MAX_WAIT_S: Final = 86_400.0
 _log = get_logger("toolgate.gate")
 _LAST: Final = frozenset((ADMIT, RESULT))
 """Phases in which no local table answers."""
+MAX_HEARD: Final = 64
+"""Sets of verdicts by local tables that are kept for each audience."""
 EXCUSING: Final = 0.25
 """Fraction of the patience: if the own event loop stood still for longer, nobody is blamed for silence."""
 
@@ -124,7 +126,7 @@ class Dispatcher:
         if answers:
             asked = () if len(answers) == len(asked) else tuple(one for one in asked if one not in answers)
             if not (asked or local is not None or audience.shadows or unasked or hopeless):
-                heard = self._hear_locally(audience, asking, answers, now)
+                heard = self._hear_locally(audience, asking, answers)
                 if heard is not None:
                     call.agree_locally(heard, audience.group if everybody and not call.passed_over else None)
                     if self.table.is_rest_due(call.started):
@@ -224,36 +226,32 @@ class Dispatcher:
             if name in answers or name in audience.shadows or not client.tables.may_miss(name)
         )
 
-    @staticmethod
     def _hear_locally(
-        audience: Recipients, asking: ToolQuestion, answers: LocalAnswers, began: float
+        self, audience: Recipients, asking: ToolQuestion, answers: LocalAnswers
     ) -> tuple[ReceivedVerdict, ...] | None:
-        """Return answers of local tables as verdicts if all are plain continues, which need no round."""
-        heard: list[ReceivedVerdict] = []
-        took, priorities = time.monotonic() - began, audience.priorities
-        phase, again = asking.phase, asking.again
-        for name, (answer, revision) in answers.items():
+        """Return answers of local tables as verdicts if all are plain continues, which need no round.
+
+        They take no time, so the same verdicts stand for all such calls.
+        """
+        for answer, _ in answers.values():
             if not answer.is_plain:
                 return None
-            priority = priorities.get(name, 0)
-            heard.append(
+        key = (asking.phase, asking.again, *answers, *[revision for _, revision in answers.values()])
+        if (heard := audience.heard_locally.get(key)) is None:
+            if len(audience.heard_locally) >= MAX_HEARD:
+                audience.heard_locally.clear()
+            heard = audience.heard_locally[key] = tuple(
                 ReceivedVerdict(
                     name,
                     codec.PLAIN_CONTINUE,
-                    priority,
-                    phase,
-                    took,
-                    False,
-                    False,
-                    None,
-                    False,
-                    b"",
-                    revision,
-                    None,
-                    again,
+                    audience.priorities.get(name, 0),
+                    asking.phase,
+                    revision=revision,
+                    again=asking.again,
                 )
+                for name, (_, revision) in answers.items()
             )
-        return tuple(heard)
+        return heard
 
     @staticmethod
     def _answer_locally(
