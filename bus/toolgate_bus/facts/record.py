@@ -19,8 +19,10 @@ from toolgate_bus.protocol.events import (
     Deny,
     Failure,
     Hold,
+    Mask,
     Modify,
     ReceivedVerdict,
+    Replace,
     Verdict,
 )
 from toolgate_bus.protocol.fact_events import TOLD_AS_DECISION, TOOL_DEFERRED
@@ -76,6 +78,12 @@ def verdict_fields(heard: ReceivedVerdict) -> dict[str, Any]:
 def _say(verdict: Verdict | Failure) -> dict[str, Any]:
     """Return what a verdict says, without the priority and what it leaves out."""
     said = {name: value for name, value in vars(verdict).items() if value is not None and name != "priority"}
+    if isinstance(verdict, Mask):  # where, and not what
+        said["parts"] = [list(part) for part in verdict.parts]
+    elif isinstance(verdict, Replace):
+        del said["result"]
+    if (labels := said.get("session_labels")) is not None:
+        said["session_labels"] = {name: list(values) for name, values in labels.items()}
     return {**said, **verdict.__pydantic_extra__} if verdict.__pydantic_extra__ else said
 
 
@@ -214,7 +222,9 @@ def _open_question(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 _SAID: Final = frozenset(
-    name for kind in (Continue, Deny, Modify, AskUser, Hold, Failure) for name in kind.model_fields
+    name
+    for kind in (Continue, Deny, Modify, AskUser, Hold, Mask, Replace, Failure)
+    for name in kind.model_fields
 ) - {"priority", "seconds"}
 """Fields that are a verdict's own words; others are about it. A hold's `seconds` are its own words."""
 

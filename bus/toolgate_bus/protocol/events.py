@@ -249,8 +249,8 @@ class Replace(_Event):
     """Verdict in `result`: the LLM may see another result instead, if nobody objects to that one."""
 
     action: Literal["replace"] = "replace"
-    result: Any
-    """The other result: a text, or a value of JSON."""
+    result: Any = None
+    """The other result: a text, or a value of JSON. A record leaves it out."""
     reason: str | None = None
     priority: Priority | None = None
     rule_name: RuleName | None = None

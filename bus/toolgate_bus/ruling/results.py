@@ -107,12 +107,15 @@ def path_to(path: str, step: str | int) -> str:
     return f"{path}/{str(step).replace('~', '~0').replace('/', '~1')}"
 
 
-def hide_texts(value: Any, hidden: Iterable[str]) -> Any:
-    """Return a result in which these texts stand nowhere: not in a longer text, in a key or as a number."""
+def hide_texts(value: Any, hidden: Iterable[str], *, shortest: int = _SHORT) -> Any:
+    """Return a result in which these texts stand nowhere: not in a longer text, in a key or as a number.
+
+    A text with fewer than `shortest` characters is hidden only where it stands alone.
+    """
     known = {one for one in hidden if one}
     if not known:
         return value
-    within = {form for one in known if len(one) >= _SHORT for form in _forms(one)}
+    within = {form for one in known if len(one) >= shortest for form in _forms(one)}
     return _hide(value, known, sorted(within, key=len, reverse=True))
 
 

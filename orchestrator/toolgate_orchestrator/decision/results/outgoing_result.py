@@ -5,12 +5,13 @@ A text travels as it is, any other value as JSON. Parts that `redact` hides trav
 """
 
 import json
+import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.protocol.events import Mask, MaskedPart, SentResult
-from toolgate_bus.protocol.packing import make_readable, within_bounds
+from toolgate_bus.protocol.packing import make_readable
 from toolgate_bus.ruling.results import ROOT, UnknownPart, mask_parts, path_to
 from toolgate_bus.telemetry.printable import shorten, visible
 
@@ -18,8 +19,12 @@ from toolgate_orchestrator.decision.question.plain_values import to_plain
 from toolgate_orchestrator.decision.question.redact import HIDDEN, Redactor
 
 _MAX_DEPTH: Final = 64
-_MAX_NODES: Final = 200_000
-_SCALARS: Final = frozenset((str, int, float, bool, type(None)))
+_MAX_BITS: Final = 4_096
+"""Bits of a whole number that is written as one."""
+
+
+class _NoJson(Exception):  # noqa: N818 - it says what a value is
+    """A value cannot be written as JSON."""
 
 
 class _Piece(NamedTuple):
@@ -114,12 +119,41 @@ def read_result(result: Any) -> Any:
     plain = to_plain(result)
     if type(plain) is str:
         return make_readable(plain)
-    if type(plain) in _SCALARS or within_bounds(plain, _MAX_DEPTH, _MAX_NODES):
-        return plain
+    try:
+        return _as_json(plain, _MAX_DEPTH)
+    except _NoJson:
+        pass
     try:
         return make_readable(str(result))
     except Exception:  # noqa: BLE001 - another's code may raise anything
         return f"a {type(result).__name__} that has no text"
+
+
+def _as_json(value: Any, depth: int) -> Any:
+    """Return a plain value as every reader of JSON can read it: odd numbers as texts. Raises _NoJson."""
+    kind = type(value)
+    if kind is str:
+        return value if value.isascii() else make_readable(value)
+    if kind is bool or value is None:
+        return value
+    if kind is int:
+        return value if value.bit_length() <= _MAX_BITS else hex(value)
+    if kind is float:
+        return value if math.isfinite(value) else str(value)
+    if not depth or (kind is not dict and kind is not list):
+        raise _NoJson
+    if kind is list:
+        return [_as_json(one, depth - 1) for one in value]
+    found = {_as_name(name): _as_json(one, depth - 1) for name, one in value.items()}
+    if len(found) < len(value):
+        raise _NoJson
+    return found
+
+
+def _as_name(name: Any) -> str:
+    if type(name) is not str:
+        raise _NoJson
+    return name if name.isascii() else make_readable(name)
 
 
 def describe_error(error: BaseException) -> str:

@@ -12,7 +12,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from toolgate_bus.facts import record
 from toolgate_bus.protocol.events import Deny, MaskedPart, ReceivedVerdict, Replace, ToolQuestion
@@ -94,7 +94,8 @@ class ResultRuler:
         hidden: frozenset[str] = frozenset()
         if winner is not None and isinstance(winner.verdict, Replace):
             hidden = mask_parts(first.value, parts).hidden if parts else hidden
-            other = hide_texts(winner.verdict.result, hidden)
+            # What somebody hid stays hidden in the other result, even if they do not answer again.
+            other = hide_texts(winner.verdict.result, hidden, shortest=1)
             last = send_result(other, self._redactor, out.secrets, limit, success=success)
             closed = await self._ask(call, last, audience, again=True)
             if (withheld := self._find_denial(call, closed)) is not None:
@@ -109,11 +110,11 @@ class ResultRuler:
         masked = mask_parts(last.value, parts) if parts else None
         hidden |= masked.hidden if masked is not None else frozenset()
         value = finish(last, last.value if masked is None else masked.value)
-        if winner is not None:
-            return GivenResult(value, "replaced", "replaced", winner.verdict.reason, winner.scheduler, hidden)
-        if masked is not None:
-            author = list_masks(closed.heard)[0]
-            return GivenResult(value, "masked", "masked", author.verdict.reason, author.scheduler, hidden)
+        if winner is not None or masked is not None:
+            author = winner or list_masks(closed.heard)[0]
+            done: Literal["replaced", "masked"] = "masked" if winner is None else "replaced"
+            reason = hide_texts(author.verdict.reason, hidden)
+            return GivenResult(value, done, done, reason, author.scheduler, hidden)
         if last.cut:
             reason = f"only its first {self._config.result_bytes} bytes were ruled on"
             return GivenResult(value, "masked", "masked", reason)
@@ -170,7 +171,7 @@ class ResultRuler:
             "outcome": "cancelled" if given is None else given.outcome,
             "why": "cancelled" if given is None else given.why,
             "seconds": max(0.0, time.monotonic() - call.started),
-            "verdicts": [_describe(one) for one in call.heard],
+            "verdicts": [record.verdict_fields(one) for one in call.heard],
         }
         if given is not None:
             fact |= {name: one for name in ("reason", "scheduler") if (one := getattr(given, name))}
@@ -183,20 +184,9 @@ class ResultRuler:
             fact["silent"] = list(call.silent)
         if call.failed_open:
             fact["failed_open"] = dict(call.failed_open)
+        if given is not None and given.hidden:  # a scheduler's words may repeat what it hides
+            fact["verdicts"] = hide_texts(fact["verdicts"], given.hidden)
         self._note(TOOL_RESULT, fact)
-
-
-def _describe(heard: ReceivedVerdict) -> dict[str, Any]:
-    """Return a verdict for the record: a mask's places without texts, and no other result."""
-    fields = record.verdict_fields(heard)
-    for said in (fields, fields.get("said") or {}):
-        if said.pop("result", None) is not None:
-            said["replaced"] = True
-        if (parts := said.pop("parts", None)) is not None:
-            said["masks"] = [list(part) for part in parts]
-        if (labels := said.pop("session_labels", None)) is not None:
-            said["session_labels"] = {name: list(values) for name, values in labels.items()}
-    return fields
 
 
 def _describe_whose(asked: ToolQuestion) -> Mapping[str, Any]:
