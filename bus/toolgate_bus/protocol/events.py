@@ -8,13 +8,14 @@ into bytes, `merge` turns verdicts into a decision.
 
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from toolgate_bus.protocol.names import (
     IN_PROCESS,
     LABEL_PATTERN,
     MAX_FENCE,
     MAX_LINEAGE,
+    MAX_PARTS,
     MAX_POINTER,
     MAX_RULE,
     MAX_SESSION_LABELS,
@@ -50,6 +51,7 @@ __all__ = [
 
 Phase = Literal["select", "verify", "admit", "result"]
 Priority = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
+Position = Annotated[int, Field(ge=0)]
 RuleName = Annotated[str, Field(max_length=MAX_RULE)]
 Words = Annotated[tuple[str, ...], Field(strict=False, max_length=1024)]
 SessionLabels = Annotated[
@@ -207,13 +209,13 @@ class Modify(_Event):
 class MaskedPart(NamedTuple):
     """Part of a result that a verdict hides."""
 
-    path: str = ""
+    path: Annotated[str, Field(max_length=MAX_POINTER)] = ""
     """Place in the result as a JSON pointer (RFC 6901), such as `/items/0/text`. Empty: the whole result."""
-    start: int | None = None
+    start: Position | None = None
     """Position of the first hidden character of the text at that place. None: all of what is there."""
-    end: int | None = None
+    end: Position | None = None
     """Position behind the last hidden character."""
-    name: str = ""
+    name: RuleName = ""
     """Kind of what is hidden, for the mark in its place: `[withheld: api key]`."""
 
 
@@ -222,20 +224,8 @@ class Mask(_Event):
 
     action: Literal["mask"] = "mask"
     parts: Annotated[
-        tuple[
-            Annotated[
-                tuple[
-                    Annotated[str, Field(max_length=MAX_POINTER)],
-                    Annotated[int, Field(ge=0)] | None,
-                    Annotated[int, Field(ge=0)] | None,
-                    Annotated[str, Field(max_length=MAX_RULE)],
-                ],
-                Field(strict=False),
-                AfterValidator(lambda part: MaskedPart(*part)),
-            ],
-            ...,
-        ],
-        Field(strict=False, min_length=1, max_length=1024),
+        tuple[MaskedPart, ...],
+        Field(strict=False, min_length=1, max_length=MAX_PARTS),
     ]
     """Each a `MaskedPart`, or its four values. Positions count in `ToolSelecting.result` as it was sent."""
     reason: str | None = None

@@ -46,6 +46,8 @@ MAX_LINEAGE: Final = 64
 """Maximum number of sessions in the lineage of a question."""
 MAX_POINTER: Final = 1024
 """Maximum number of characters of a path into a result."""
+MAX_PARTS: Final = 1024
+"""Maximum number of parts of a result that one verdict hides."""
 MAX_SESSION_LABELS: Final = 64
 """Maximum number of labels of a session, and of values that one of them has."""
 LABEL_PATTERN: Final = r"^[A-Za-z0-9_.:/@-]{1,64}$"

@@ -242,7 +242,7 @@ BUDGET_ORPHANS: Final = _counter(
 GATE_FAULTS: Final = _counter(
     "gate_faults",
     "Faults in the gate's own process: rule, verdict, ask (each denies the call), table (the scheduler is "
-    "asked), record, subscriber, span. "
+    "asked), result (it is withheld), record, subscriber, span. "
     "None of them makes a ruling less strict.",
     "part",
 )

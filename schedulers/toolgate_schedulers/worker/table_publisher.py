@@ -28,7 +28,7 @@ class TablePublisher:
         """Make a publisher; `announce` tells the roster again, once a table is written after all."""
         self._announce = announce
         self._again: asyncio.TimerHandle | None = None
-        self._writing: asyncio.Task[None] | None = None
+        self._writing: asyncio.Future[object] | None = None
         self._is_told = False
 
     async def publish(self, versions: ActiveVersions) -> Member:
