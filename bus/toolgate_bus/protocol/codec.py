@@ -52,6 +52,8 @@ _VERDICT: TypeAdapter[Verdict | Failure] = TypeAdapter(
 )
 _QUESTION: TypeAdapter[ToolSelecting] = TypeAdapter(ToolSelecting)
 _Read = TypeVar("_Read", bound=BaseModel)
+_SINCE_2: Final = frozenset(("request", "again", "result", "success", "result_cut", "session_labels"))
+"""Fields of a question that version 1 does not have."""
 _CONTINUE: Final = {"action": "continue"}
 PLAIN_CONTINUE: Final = Continue()
 """The object to which a `continue` without words is decoded; `is_plain` finds every other one."""
@@ -218,8 +220,8 @@ def question(entry: Item) -> ToolSelecting:
     fields["id"] = entry.id.hex()
     try:
         if entry.version == VERSION:
-            if "request" in fields or "again" in fields:
-                raise CodecError("malformed", "request, again: extra_forbidden")
+            if not _SINCE_2.isdisjoint(fields):
+                raise CodecError("malformed", f"{', '.join(sorted(_SINCE_2))}: extra_forbidden")
             return _QUESTION.validate_python(fields)
         fields.pop("again", None)  # the item's number decides, whatever the body says
         if entry.phase in AGAIN:

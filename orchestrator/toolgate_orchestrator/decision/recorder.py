@@ -27,8 +27,10 @@ from toolgate_bus.transport.ports import FactItem
 from toolgate_orchestrator.decision.config import ToolgateConfig
 from toolgate_orchestrator.decision.faults import call_guarded, note_fault
 from toolgate_orchestrator.decision.link.client import GateClient
+from toolgate_orchestrator.decision.link.scheduler_info import RESULT
 from toolgate_orchestrator.decision.question.question import UnreadableQuestion, clip, write_question
 from toolgate_orchestrator.decision.question.redact import RedactedArguments, Redactor
+from toolgate_orchestrator.decision.results.shadow_results import find_disagreeing
 from toolgate_orchestrator.decision.round.decision_state import DecisionState
 from toolgate_orchestrator.decision.round.open_round import count_remarks, count_rule, count_verdict
 from toolgate_orchestrator.decision.ruling import RulingResult
@@ -144,6 +146,9 @@ class DecisionRecorder:
     def late(self, call: DecisionState, heard: ReceivedVerdict) -> None:
         """Count and record a verdict that came after its decision."""
         told = heard._replace(late=not heard.shadow)
+        if heard.phase == RESULT:
+            self._late_on_result(call, told)
+            return
         if heard.shadow:  # nobody waits for a shadow: it is never late
             metrics.count(metrics.VERDICTS, heard.scheduler, heard.verdict.action, *call.labels)
             count_rule(heard)
@@ -158,6 +163,21 @@ class DecisionRecorder:
             fields["tool_label"], fields["agent"] = call.labels
             if disagreeing := self._compare(call):
                 fields["disagreeing"] = disagreeing
+        self._keep(lambda seq, at: record.other_fact(fields, seq, at))
+        for subscriber in tuple(self.late_subscribers):
+            call_guarded(subscriber, call.question.id, told)
+
+    def _late_on_result(self, call: DecisionState, told: ReceivedVerdict) -> None:
+        """Count and record a verdict on a result that came after the ruling, without any text of that."""
+        fields = {"event": "verdict", "id": call.question.id}
+        fields |= record.clean_verdict(self.describe_verdict(call, told), call.hidden)
+        if told.shadow:
+            fields["tool_label"], fields["agent"] = call.labels
+            found = find_disagreeing((told,), call.results, call.hidden, call.given)
+            if names := tuple(name for name in found if name not in call.disagreeing):
+                call.name_shadows(names)
+                fields["disagreeing"] = list(names)
+        metrics.record(fields)
         self._keep(lambda seq, at: record.other_fact(fields, seq, at))
         for subscriber in tuple(self.late_subscribers):
             call_guarded(subscriber, call.question.id, told)

@@ -12,12 +12,14 @@ import hashlib
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from toolgate_bus.facts import record
-from toolgate_bus.protocol.events import Deny, MaskedPart, ReceivedVerdict, Replace, ToolQuestion
+from toolgate_bus.protocol.events import Deny, Mask, MaskedPart, ReceivedVerdict, Replace, ToolQuestion
 from toolgate_bus.protocol.fact_events import TOOL_RESULT
-from toolgate_bus.ruling.results import find_replacement, hide_texts, list_masks, mask_parts
+from toolgate_bus.ruling.merge import rank
+from toolgate_bus.ruling.results import MaskedResult, find_replacement, hide_texts, list_masks, mask_parts
 from toolgate_bus.ruling.round import RoundResult
 
 from toolgate_orchestrator.decision.config import ToolgateConfig
@@ -33,6 +35,7 @@ from toolgate_orchestrator.decision.results.given_result import (
     withhold,
 )
 from toolgate_orchestrator.decision.results.outgoing_result import OutgoingResult, send_result
+from toolgate_orchestrator.decision.results.shadow_results import find_disagreeing
 from toolgate_orchestrator.decision.round.decision_state import DecisionState
 from toolgate_orchestrator.decision.round.dispatcher import Dispatcher
 from toolgate_orchestrator.decision.round.wait_reports import Note
@@ -65,7 +68,7 @@ class ResultRuler:
         """Return the result as it may be seen. A cancellation withdraws the question."""
         given: GivenResult | None = None
         try:
-            given = await self._rule(call, result, audience, ask, success=success)
+            given = _clean(call, await self._rule(call, result, audience, ask, success=success))
         except UnreadableQuestion as error:
             given = withhold("gate_failed", f"nobody could be asked about it: {error}.")
         except Exception as error:  # noqa: BLE001 - a fault of ours; nobody may gain by it
@@ -74,7 +77,10 @@ class ResultRuler:
         finally:
             call.close()
             self._dispatcher.end(call)
-            self._record(call, given)
+            try:
+                self._record(call, given)
+            except Exception as error:  # noqa: BLE001 - the ruling stands, recorded or not
+                note_fault("record", error)
         return given
 
     async def _rule(
@@ -84,39 +90,60 @@ class ResultRuler:
         if client is None or not (client.up or await client.reachable(self._patience)):
             return self._rule_without_bus(call, result, audience)
         out = self._redactor.redact_arguments(call.question.tool_input, None, call.question.tool_name)
-        limit = self._config.result_bytes
-        first = send_result(result, self._redactor, out.secrets, limit, success=success)
+        send = partial(
+            send_result,
+            redactor=self._redactor,
+            secrets=out.secrets,
+            limit=self._config.result_bytes,
+            success=success,
+            wary=out.uncertain,
+        )
+        first = last = send(result)
         closed = await self._ask(call, first, audience)
         if (withheld := self._find_denial(call, closed)) is not None:
             return withheld
-        asks, parts, last = closed.merged.asks, self._find_parts(first, closed.heard), first
-        winner = find_replacement(closed.heard)
-        hidden: frozenset[str] = frozenset()
+        asks, winner = closed.merged.asks, find_replacement(closed.heard)
         if winner is not None and isinstance(winner.verdict, Replace):
-            hidden = mask_parts(first.value, parts).hidden if parts else hidden
-            other = hide_texts(winner.verdict.result, hidden)
-            last = send_result(other, self._redactor, out.secrets, limit, success=success)
+            last = send(hide_texts(winner.verdict.result, call.hidden))
             closed = await self._ask(call, last, audience, again=True)
             if (withheld := self._find_denial(call, closed)) is not None:
                 return withheld
-            parts, asks = self._find_parts(last, closed.heard), (*asks, *closed.merged.asks)
+            asks = (*asks, *closed.merged.asks)
         if asks:
             ruled = await ask(call, RulingResult("continue", "agreed", asks=asks))
             if ruled.outcome != "continue":
                 return withhold(_why(ruled.why), _REFUSED.get(ruled.why, ruled.reason), ruled.scheduler)
         if (objected := objection(call)) is not None:
             return withhold("denied", objected.reason, objected.scheduler)
-        masked = mask_parts(last.value, parts) if parts else None
-        hidden |= masked.hidden if masked is not None else frozenset()
-        value = finish(last, last.value if masked is None else masked.value)
+        return self._give(call, result, last, list_masks(closed.heard), winner)
+
+    def _give(
+        self,
+        call: DecisionState,
+        result: Any,
+        last: OutgoingResult,
+        masks: Sequence[ReceivedVerdict],
+        winner: ReceivedVerdict | None,
+    ) -> GivenResult:
+        """Return what is given of a result that nobody withholds; `last` is what was asked about last."""
+        for late, about in call.late_masks:
+            if about is last:
+                masks = (*masks, late)
+            self._hide(call, about, (late,))
+        parts = _find_parts(last, masks)
+        made = mask_parts(last.value, parts) if parts else MaskedResult(last.value, frozenset())
+        value = finish(last, hide_texts(made.value, call.hidden - made.hidden))
+        cut, hidden = last.cut > 0, call.hidden
         if winner is not None:
-            return GivenResult(value, "replaced", "replaced", winner.verdict.reason, winner.scheduler, hidden)
-        if masked is not None:
-            author = list_masks(closed.heard)[0]
-            return GivenResult(value, "masked", "masked", author.verdict.reason, author.scheduler, hidden)
-        if last.cut:
+            reason = winner.verdict.reason
+            return GivenResult(value, "replaced", "replaced", reason, winner.scheduler, hidden, cut)
+        author = min(list_masks(call.heard), key=rank, default=None)
+        if author is not None:
+            reason = author.verdict.reason
+            return GivenResult(value, "masked", "masked", reason, author.scheduler, hidden, cut)
+        if cut:
             reason = f"only its first {self._config.result_bytes} bytes were ruled on"
-            return GivenResult(value, "masked", "masked", reason)
+            return GivenResult(value, "masked", "masked", reason, None, hidden, cut)
         return GivenResult(result, "released", "failed_open" if call.failed_open else "agreed")
 
     async def _ask(
@@ -126,12 +153,15 @@ class ResultRuler:
         asking = call.question._replace(
             phase="result", result=outgoing.sent, again=again, ttl_ms=self._config.patience_ms
         )
-        return await self._dispatcher.dispatch(call, asking, audience, None, self._patience)
+        closed = await self._dispatcher.dispatch(call, asking, audience, None, self._patience)
+        self._hide(call, outgoing, list_masks(closed.heard))
+        return closed
 
     @staticmethod
-    def _find_parts(outgoing: OutgoingResult, heard: Sequence[ReceivedVerdict]) -> list[MaskedPart]:
-        masks = [one.verdict for one in list_masks(heard)]
-        return outgoing.find_own([part for mask in masks for part in getattr(mask, "parts", ())])
+    def _hide(call: DecisionState, about: OutgoingResult, masks: Sequence[ReceivedVerdict]) -> None:
+        """Note the texts that masks of a result hide, wherever else they stand."""
+        if parts := _find_parts(about, masks):
+            call.hide(mask_parts(about.value, parts).hidden)
 
     def _find_denial(self, call: DecisionState, closed: RoundResult) -> GivenResult | None:
         merged = closed.merged
@@ -163,6 +193,7 @@ class ResultRuler:
     def _record(self, call: DecisionState, given: GivenResult | None) -> None:
         """Record what became of a result: digest, size, verdicts and the places of masks; no text of it."""
         asked, outgoing = call.question, call.result
+        call.end_result("cancelled" if given is None else given.outcome)
         fact: dict[str, Any] = {
             "decision_id": asked.id,
             "tool": call.labels[0],
@@ -170,7 +201,7 @@ class ResultRuler:
             "outcome": "cancelled" if given is None else given.outcome,
             "why": "cancelled" if given is None else given.why,
             "seconds": max(0.0, time.monotonic() - call.started),
-            "verdicts": [_describe(one) for one in call.heard],
+            "verdicts": [record.clean_verdict(record.verdict_fields(one), call.hidden) for one in call.heard],
         }
         if given is not None:
             fact |= {name: one for name in ("reason", "scheduler") if (one := getattr(given, name))}
@@ -179,6 +210,9 @@ class ResultRuler:
             fact["digest"] = hashlib.blake2b(outgoing.sent.data, key=_KEY, digest_size=16).hexdigest()
             if outgoing.cut:
                 fact["cut"] = outgoing.cut
+        if disagreeing := find_disagreeing(call.heard, call.results, call.hidden, call.given):
+            call.name_shadows(disagreeing)
+            fact["disagreeing"] = list(disagreeing)
         if call.silent:
             fact["silent"] = list(call.silent)
         if call.failed_open:
@@ -186,17 +220,18 @@ class ResultRuler:
         self._note(TOOL_RESULT, fact)
 
 
-def _describe(heard: ReceivedVerdict) -> dict[str, Any]:
-    """Return a verdict for the record: a mask's places without texts, and no other result."""
-    fields = record.verdict_fields(heard)
-    for said in (fields, fields.get("said") or {}):
-        if said.pop("result", None) is not None:
-            said["replaced"] = True
-        if (parts := said.pop("parts", None)) is not None:
-            said["masks"] = [list(part) for part in parts]
-        if (labels := said.pop("session_labels", None)) is not None:
-            said["session_labels"] = {name: list(values) for name, values in labels.items()}
-    return fields
+def _find_parts(outgoing: OutgoingResult, masks: Sequence[ReceivedVerdict]) -> list[MaskedPart]:
+    """Return the parts of a result that these masks of what was sent hide."""
+    verdicts = [one.verdict for one in masks]
+    return outgoing.find_own([part for mask in verdicts if isinstance(mask, Mask) for part in mask.parts])
+
+
+def _clean(call: DecisionState, given: GivenResult) -> GivenResult:
+    """Return the same without hidden texts in words: who denies may quote what another scheduler hides."""
+    if not call.hidden:
+        return given
+    value = hide_texts(given.value, call.hidden) if given.outcome == "withheld" else given.value
+    return given._replace(value=value, reason=given.reason and hide_texts(given.reason, call.hidden))
 
 
 def _describe_whose(asked: ToolQuestion) -> Mapping[str, Any]:
