@@ -226,8 +226,10 @@ def question(entry: Item) -> ToolSelecting:
         fields.pop("again", None)  # the item's number decides, whatever the body says
         if entry.phase in AGAIN:
             fields["again"] = True
-        if fields.get("phase") == "result":
+        if fields["phase"] == "result":
             _read_result(fields)
+        else:
+            fields.pop("result", None)
         read = _QUESTION.validate_python(fields, extra="allow")
         return _check_extra(read) if read.__pydantic_extra__ else read
     except ValidationError as error:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, cast
 
 from toolgate_bus.commands.decisions.explained import MIN_WAITED_S, aftermath, explain
+from toolgate_bus.commands.decisions.explained_results import describe_masks
 from toolgate_bus.commands.decisions.filters import Filters
 from toolgate_bus.commands.decisions.source import REMEMBERED, ServerSource, Source, decisions_in, facts_for
 from toolgate_bus.commands.decisions.wait import describe_wait
@@ -33,6 +34,13 @@ _COLOURS: Final = {
     "cancelled": "magenta",
     "pending": "cyan",
 }
+_RESULT_COLOURS: Final = {
+    "released": "green",
+    "masked": "yellow",
+    "replaced": "yellow",
+    "withheld": "red",
+    "cancelled": "magenta",
+}
 _WOULD: Final = {
     "veto": "would veto",
     "reroute": "would reroute to {call}",
@@ -49,6 +57,7 @@ _PARTS: Final = {
     "asked": "Asked",
     "heard": "Heard",
     "why": "Decided",
+    "result": "Its result",
     "after": "Afterwards",
     "beside": "Beside it",
 }
@@ -82,8 +91,29 @@ def print_decision(console: Terminal, decision: Fact) -> None:
         if isinstance(verdict, dict)
     ]
     lines += [f"{_MARGIN}[dim]{escape(str(name))}  silent[/]" for name in decision["silent"]]
+    lines += [f"{_MARGIN}{line}" for line in _result_lines(decision.get("result"))]
     for line in lines:
         console.print(line, soft_wrap=True)
+
+
+def _result_lines(result: object) -> list[str]:
+    """Return lines about the ruling on what the call gave, with every verdict on that."""
+    if not isinstance(result, dict) or not result.get("outcome"):
+        return []
+    outcome, who = str(result["outcome"]), result.get("scheduler")
+    words = result.get("reason") or (result.get("why") if result.get("why") != "agreed" else "")
+    told = f"{who}: {words}" if who and words else str(who or words or "")
+    lines = [f"result [{_RESULT_COLOURS.get(outcome, 'white')}]{escape(outcome)}[/]  {escape(told)}".rstrip()]
+    verdicts = result.get("verdicts")
+    for verdict in verdicts if isinstance(verdicts, list) else ():
+        if isinstance(verdict, dict):
+            parts = describe_masks(verdict)
+            lines.append(f"[dim]  {escape(_verdict(verdict))}{escape(f'  {parts}' if parts else '')}[/]")
+    silent = result.get("silent")
+    lines += [
+        f"[dim]  {escape(str(name))}  silent[/]" for name in (silent if isinstance(silent, list) else ())
+    ]
+    return lines
 
 
 def print_disagreements(console: Terminal, found: Sequence[Disagreement]) -> None:
