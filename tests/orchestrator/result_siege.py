@@ -29,7 +29,9 @@ class Siege:
     def summary(self) -> str:
         """Return the figures in one line."""
         outcomes = ", ".join(f"{name} {count}" for name, count in sorted(self.outcomes.items()))
-        return f"{self.cases} results ({outcomes}), {self.hidden} secrets hidden, {len(self.violations)} leaks"
+        return (
+            f"{self.cases} results ({outcomes}), {self.hidden} secrets hidden, {len(self.violations)} leaks"
+        )
 
 
 class Script:

@@ -241,9 +241,7 @@ def _open_question(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 _SAID: Final = frozenset(
-    name
-    for kind in (Continue, Deny, Modify, AskUser, Hold, Mask, Failure)
-    for name in kind.model_fields
+    name for kind in (Continue, Deny, Modify, AskUser, Hold, Mask, Failure) for name in kind.model_fields
 ) - {"priority", "seconds", "parts"}
 """Fields that are a verdict's own words; others are about it. A hold's `seconds` are its own words."""
 

@@ -130,6 +130,8 @@ def verdict_body(answer: Verdict | Failure, revision: str = "", start: str = "")
     if is_plain(answer):
         return plain_body(revision, start)
     fields = answer.model_dump(exclude_none=True)
+    if isinstance(answer, Replace):
+        fields["result"] = answer.result  # also None, which is a value of JSON
     if revision:
         fields["revision"] = revision
     else:

@@ -17,7 +17,7 @@ from toolgate_bus.errors import CodecError
 from toolgate_bus.facts import record
 from toolgate_bus.facts.columnar import MAX_QUESTION, MAX_RECIPIENTS, pack_batch
 from toolgate_bus.protocol import codec, packing
-from toolgate_bus.protocol.events import IN_PROCESS, Decision, ReceivedVerdict
+from toolgate_bus.protocol.events import IN_PROCESS, Decision, Mask, ReceivedVerdict
 from toolgate_bus.protocol.fact_events import ENDS, TOOL_ENDS
 from toolgate_bus.telemetry import metrics, tracing
 from toolgate_bus.telemetry.fact_metrics import decides, trace_id
@@ -169,11 +169,16 @@ class DecisionRecorder:
 
     def _late_on_result(self, call: DecisionState, told: ReceivedVerdict) -> None:
         """Count and record a verdict on a result that came after the ruling, without any text of that."""
+        hidden, results = call.hidden, call.results
+        if isinstance(told.verdict, Mask) and results:  # it may quote what it would have hidden
+            hidden |= results[-1 if told.again else 0].find_hidden(told.verdict)
         fields = {"event": "verdict", "id": call.question.id}
-        fields |= record.clean_verdict(self.describe_verdict(call, told), call.hidden)
+        fields |= record.clean_verdict(self.describe_verdict(call, told), hidden)
         if told.shadow:
             fields["tool_label"], fields["agent"] = call.labels
-            found = find_disagreeing((told,), call.results, call.hidden, call.given)
+            if not call.given:
+                call.keep_shadow(told)  # what becomes of the result is not known yet
+            found = find_disagreeing((told,), results, call.hidden, call.given)
             if names := tuple(name for name in found if name not in call.disagreeing):
                 call.name_shadows(names)
                 fields["disagreeing"] = list(names)

@@ -26,7 +26,13 @@ DECISION = {
     "seq": 1,
     "at": 1.0,
 }
-MASK = {"scheduler": "pii", "action": "mask", "phase": "result", "priority": 0, "masks": [["/a", 1, 4, "key"]]}
+MASK = {
+    "scheduler": "pii",
+    "action": "mask",
+    "phase": "result",
+    "priority": 0,
+    "masks": [["/a", 1, 4, "key"]],
+}
 RESULT = {
     "event": "tool:result",
     "decision_id": "d1",
@@ -56,7 +62,7 @@ SHADOW = {
 }
 
 
-@pytest.mark.parametrize("order", itertools.permutations([DECISION, RESULT, SHADOW]))
+@pytest.mark.parametrize("order", [*itertools.permutations([DECISION, RESULT, SHADOW])])
 def test_a_ruling_on_a_result_and_verdicts_beside_it_stand_in_their_decision_in_any_order(order):
     (decision,) = join_decisions(dict(fact) for fact in order)
     assert decision["verdicts"] == []

@@ -10,10 +10,11 @@ import pytest
 from bus_strategies import json_maps, texts, verdicts
 from hypothesis import given
 from hypothesis import strategies as st
+from questions import question_about
 from toolgate_bus.errors import CodecError, ConfigError
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.compression import compress, decompress
-from toolgate_bus.protocol.events import Continue, Deny, SentResult, ToolQuestion
+from toolgate_bus.protocol.events import Continue, Deny, SentResult
 from toolgate_bus.protocol.revision import Revision, revision_of
 from toolgate_bus.protocol.signing import Keyring, digest
 from toolgate_bus.transport.heartbeats import (
@@ -256,7 +257,7 @@ def test_a_result_travels_as_one_string_of_bytes_and_comes_back_as_it_was(result
     is_text = isinstance(result, str)
     data = result.encode() if is_text else json.dumps(result, ensure_ascii=False).encode()
     sent = SentResult("text" if is_text else "json", data, False, True)
-    asked = ToolQuestion(ID.hex(), "t", {}, [], 5, phase="result", result=sent, session_labels=None)
+    asked = question_about("t", {}, phase="result", result=sent, session_labels=None)
     body = codec.question_body(asked, {}, truncated=False)
     read = codec.question(packing.Item(ID, 4, body, None, 2))
     assert (read.result, read.success, read.result_cut) == (result, False, True)

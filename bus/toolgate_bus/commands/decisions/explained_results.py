@@ -14,7 +14,7 @@ _OUTCOMES: Final = {
     "released": "The result was given as it was",
     "masked": "The result was given without what was masked",
     "replaced": "Another result was given in its place",
-    "withheld": "The result was withheld: the LLM was told that the tool ran, and why it does not see the result",
+    "withheld": "The result was withheld: the LLM was told that the tool ran, and why it sees no result",
     "cancelled": "Nobody got the result: the ruling on it was cancelled",
 }
 _WHYS: Final = {
@@ -47,7 +47,8 @@ def explain_result(decision: Fact) -> Iterable[str]:
     size = result.get("size")
     about = f" of {size:,} bytes" if type(size) is int else ""
     words = _OUTCOMES.get(outcome, f"The ruling on the result ended as {outcome}")
-    yield f"{words.replace('result', f'result{about}', 1)}{f', because {_WHYS[why]}' if why in _WHYS else ''}."
+    because = f", because {_WHYS[why]}" if why in _WHYS else ""
+    yield f"{words.replace('result', f'result{about}', 1)}{because}."
     verdicts = result.get("verdicts")
     told = [one for one in verdicts if isinstance(one, Mapping)] if isinstance(verdicts, list) else []
     for verdict in told:

@@ -40,6 +40,11 @@ class GivenResult(NamedTuple):
     is_cut: bool = False
     """True if its end was cut off, as no rule has seen it."""
 
+    def __repr__(self) -> str:
+        """Return what a log may show: no hidden text."""
+        told = (self.value, self.outcome, self.why, self.reason, self.scheduler)
+        return f"GivenResult({', '.join(map(repr, told))})"
+
     @property
     def changed(self) -> bool:
         """True if the value is not the tool's own result."""

@@ -11,8 +11,9 @@ from math import isfinite
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.protocol.events import Mask, MaskedPart, SentResult
+from toolgate_bus.protocol.json_values import read_json
 from toolgate_bus.protocol.packing import make_readable
-from toolgate_bus.ruling.results import ROOT, UnknownPart, check_parts, path_to
+from toolgate_bus.ruling.results import ROOT, UnknownPart, check_parts, mask_parts, path_to
 from toolgate_bus.telemetry.printable import shorten, visible
 
 from toolgate_orchestrator.decision.question.plain_values import to_plain
@@ -60,6 +61,18 @@ class OutgoingResult(NamedTuple):
         A part that touches a mark stands for all that the mark hides.
         """
         return [self._find_own(part) for part in parts]
+
+    def find_hidden(self, mask: Mask) -> frozenset[str]:
+        """Return the texts that a mask of what was sent hides; none if it cannot be applied."""
+        try:
+            return mask_parts(self.value, self.find_own(mask.parts)).hidden
+        except UnknownPart:
+            return frozenset()
+
+    def read_sent(self) -> Any:
+        """Return the result as schedulers see it."""
+        sent = self.sent
+        return sent.data.decode() if sent.form == "text" else read_json(sent.data)
 
     def _find_own(self, part: MaskedPart) -> MaskedPart:
         if part.start is None and part.end is None:
@@ -112,9 +125,14 @@ def send_result(
             sent = SentResult("text" if is_text else "json", data, success)
             return OutgoingResult(value, sent, size, 0, redaction.pieces, frozenset(redaction.marked))
     # A shorter text of a value in JSON is no JSON: what is left of it is a text, for the caller too.
+    redaction.forget()
     if is_text:
         kept = redaction.cut(text, limit)
         shown = redaction.hide(kept, ROOT)
+        if (over := len(shown.encode()) - limit) > 0:
+            redaction.forget()
+            kept = redaction.cut(text, max(limit - over, 0))
+            shown = redaction.hide(kept, ROOT)
     else:
         kept = shown = _first_bytes(_write(redaction.hide(value, ROOT)), limit)
         redaction.forget()

@@ -104,8 +104,9 @@ class ResultRuler:
             return withheld
         asks, winner = closed.merged.asks, find_replacement(closed.heard)
         if winner is not None and isinstance(winner.verdict, Replace):
-            last = send(hide_texts(winner.verdict.result, call.hidden))
-            closed = await self._ask(call, last, audience, again=True)
+            other = winner.verdict.result
+            last = send(hide_texts(other, call.hidden))
+            closed = await self._ask(call, last, audience, again=True, replacement=other)
             if (withheld := self._find_denial(call, closed)) is not None:
                 return withheld
             asks = (*asks, *closed.merged.asks)
@@ -115,6 +116,7 @@ class ResultRuler:
                 return withhold(_why(ruled.why), _REFUSED.get(ruled.why, ruled.reason), ruled.scheduler)
         if (objected := objection(call)) is not None:
             return withhold("denied", objected.reason, objected.scheduler)
+        _hide_late(call)
         return self._give(call, result, last, list_masks(closed.heard), winner)
 
     def _give(
@@ -129,7 +131,6 @@ class ResultRuler:
         for late, about in call.late_masks:
             if about is last:
                 masks = (*masks, late)
-            self._hide(call, about, (late,))
         parts = _find_parts(last, masks)
         made = mask_parts(last.value, parts) if parts else MaskedResult(last.value, frozenset())
         value = finish(last, hide_texts(made.value, call.hidden - made.hidden))
@@ -147,21 +148,22 @@ class ResultRuler:
         return GivenResult(result, "released", "failed_open" if call.failed_open else "agreed")
 
     async def _ask(
-        self, call: DecisionState, outgoing: OutgoingResult, audience: Recipients, *, again: bool = False
+        self,
+        call: DecisionState,
+        outgoing: OutgoingResult,
+        audience: Recipients,
+        *,
+        again: bool = False,
+        replacement: Any = None,
     ) -> RoundResult:
-        call.put_result(outgoing)
+        call.put_result(outgoing, replacement)
         asking = call.question._replace(
             phase="result", result=outgoing.sent, again=again, ttl_ms=self._config.patience_ms
         )
         closed = await self._dispatcher.dispatch(call, asking, audience, None, self._patience)
-        self._hide(call, outgoing, list_masks(closed.heard))
+        if parts := _find_parts(outgoing, list_masks(closed.heard)):
+            call.hide(mask_parts(outgoing.value, parts).hidden)
         return closed
-
-    @staticmethod
-    def _hide(call: DecisionState, about: OutgoingResult, masks: Sequence[ReceivedVerdict]) -> None:
-        """Note the texts that masks of a result hide, wherever else they stand."""
-        if parts := _find_parts(about, masks):
-            call.hide(mask_parts(about.value, parts).hidden)
 
     def _find_denial(self, call: DecisionState, closed: RoundResult) -> GivenResult | None:
         merged = closed.merged
@@ -194,6 +196,7 @@ class ResultRuler:
         """Record what became of a result: digest, size, verdicts and the places of masks; no text of it."""
         asked, outgoing = call.question, call.result
         call.end_result("cancelled" if given is None else given.outcome)
+        _hide_late(call)
         fact: dict[str, Any] = {
             "decision_id": asked.id,
             "tool": call.labels[0],
@@ -210,7 +213,9 @@ class ResultRuler:
             fact["digest"] = hashlib.blake2b(outgoing.sent.data, key=_KEY, digest_size=16).hexdigest()
             if outgoing.cut:
                 fact["cut"] = outgoing.cut
-        if disagreeing := find_disagreeing(call.heard, call.results, call.hidden, call.given):
+        if disagreeing := find_disagreeing(
+            (*call.heard, *call.late_shadows), call.results, call.hidden, call.given
+        ):
             call.name_shadows(disagreeing)
             fact["disagreeing"] = list(disagreeing)
         if call.silent:
@@ -224,6 +229,13 @@ def _find_parts(outgoing: OutgoingResult, masks: Sequence[ReceivedVerdict]) -> l
     """Return the parts of a result that these masks of what was sent hide."""
     verdicts = [one.verdict for one in masks]
     return outgoing.find_own([part for mask in verdicts if isinstance(mask, Mask) for part in mask.parts])
+
+
+def _hide_late(call: DecisionState) -> None:
+    """Note the texts that masks hide which came after their round."""
+    for heard, about in call.late_masks:
+        if isinstance(heard.verdict, Mask):
+            call.hide(about.find_hidden(heard.verdict))
 
 
 def _clean(call: DecisionState, given: GivenResult) -> GivenResult:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from toolgate_bus.protocol.events import Mask, ReceivedVerdict
-from toolgate_bus.ruling.results import UnknownPart, mask_parts
 
 from toolgate_orchestrator.decision.results.outgoing_result import OutgoingResult
 
@@ -47,9 +46,5 @@ def _disagrees(
         return outcome != "replaced"
     if not isinstance(verdict, Mask) or not results or (outcome == "replaced" and not heard.again):
         return False
-    about = results[-1] if heard.again else results[0]
-    try:
-        texts = mask_parts(about.value, about.find_own(verdict.parts)).hidden
-        return not all(any(one in other for other in hidden) for one in texts)
-    except UnknownPart:
-        return True  # it would have withheld the result
+    texts = (results[-1] if heard.again else results[0]).find_hidden(verdict)
+    return not all(any(one in other for other in hidden) for one in texts)

@@ -108,6 +108,10 @@ class DecisionState:
     """Result that is asked about; None before the call has run."""
     results: tuple[OutgoingResult, ...] = ()
     """All results that were asked about: the tool's own, and the one that replaced it."""
+    replacement: Any = None
+    """Result that a scheduler gave in the place of the tool's, as it gave it."""
+    late_shadows: tuple[ReceivedVerdict, ...] = ()
+    """Verdicts of shadows on its result that came after their round and before the ruling."""
     disagreeing: tuple[str, ...] = ()
     """Shadows that are known to have disagreed about its result."""
     given: str = ""
@@ -241,9 +245,9 @@ class DecisionState:
         """Record the body of its question, and how its arguments travel."""
         self.body, self.outgoing = body, outgoing
 
-    def put_result(self, result: OutgoingResult) -> None:
-        """Record the result that is asked about from now on."""
-        self.result = result
+    def put_result(self, result: OutgoingResult, replacement: Any = None) -> None:
+        """Record the result that is asked about from now on; `replacement` is what its author gave."""
+        self.result, self.replacement = result, replacement
         self.results += (result,)
 
     def end_result(self, outcome: str) -> None:
@@ -338,6 +342,10 @@ class DecisionState:
         if self.on_objection is not None:
             self.on_objection(heard)
         return True
+
+    def keep_shadow(self, heard: ReceivedVerdict) -> None:
+        """Keep a shadow's verdict until it is known what became of the result."""
+        self.late_shadows += (heard,)
 
     def name_shadows(self, names: tuple[str, ...]) -> None:
         """Record shadows that would have changed what became of its result."""

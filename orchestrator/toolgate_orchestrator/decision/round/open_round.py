@@ -296,7 +296,8 @@ class OpenRound:
             if outgoing is None:
                 wrong = "there was no result yet"
             elif self.question.again:
-                if same_json(verdict.result, outgoing.value):
+                same = (outgoing.value, self.call.replacement, outgoing.read_sent())
+                if any(same_json(verdict.result, one) for one in same):
                     return Continue(reason=verdict.reason, priority=verdict.priority), verdict
                 wrong = "it wanted another result than the one that others had chosen"
         elif isinstance(verdict, Modify):

@@ -285,8 +285,10 @@ def test_no_secret_is_cut_in_two():
 def test_a_cut_text_keeps_its_way_back():
     text = "use sk-12 now " + "x" * 2000
     outgoing = send(text, CAREFUL, limit=1024)
-    assert outgoing.value == text[:1024]
+    assert text.startswith(outgoing.value)
+    assert 1000 < len(outgoing.value) <= 1024
     assert shown(outgoing).startswith(f"use {HIDDEN} now xx")
+    assert len(outgoing.sent.data) <= 1024
     assert outgoing.find_own([part("", 4, 5)]) == [part("", 4, 9)]
 
 

@@ -326,13 +326,17 @@ async def test_a_denial_that_comes_while_a_person_is_asked_withholds(world):
     assert counted() == 1
 
 
-async def test_unreadable_objections_to_a_result_withhold_it(world):
-    class Vague(Mask):
-        def model_dump(self, **_):
-            return {"action": "mask", "parts": "all of it"}
+@pytest.mark.parametrize("action", ["mask", "replace", "deny", "hold", "ask_user"])
+async def test_unreadable_objections_to_a_result_withhold_it(world, action):
+    async def rogue(call):
+        body = packing.pack({"action": action, "parts": "all", "seconds": "x", "priority": "high"})
+        item = packing.item(bytes.fromhex(call.id), packing.NUMBERS["result", False], body, None, 2)
+        bus.answer(gate._client.bus.orchestrator, item)
+        await never(call)
 
-    await world.scheduler("a", Vague(parts=[("", None, None, "")]), **RESULTS)
-    made = await given(await world.gate())
+    bus = await world.scheduler("a", rogue, **RESULTS)
+    gate = await world.gate()
+    made = await given(gate)
     assert made.outcome == "withheld"
     assert "objected to its result in words that cannot be read" in made.reason
 
@@ -377,6 +381,7 @@ async def test_a_redaction_is_not_lost_to_a_replacement(world, second):
     assert KEY not in str(made)
     assert made.value.startswith("in short: [withheld")
     assert made.outcome == "replaced"
+    assert made.hidden == {KEY}
 
 
 async def test_of_two_replacements_the_higher_priority_counts_and_a_further_one_withholds(world):
@@ -452,9 +457,7 @@ async def test_without_a_bus_a_required_scheduler_of_results_withholds():
 
 def test_a_childs_plan_cannot_loosen_rulings_on_results():
     parent = parse({"schedulers": {"a": {"results": True}, "b": {"results": False}}, "result_bytes": 2048})
-    child = inherit_config(
-        parent, parse({"schedulers": {"a": {"results": False}, "b": {"results": True}}})
-    )
+    child = inherit_config(parent, parse({"schedulers": {"a": {"results": False}, "b": {"results": True}}}))
     assert (child.schedulers["a"].results, child.schedulers["b"].results) == (True, True)
     assert child.result_bytes == 2048
     assert inherit_config(parent, parse({})).schedulers["a"].results is True
@@ -468,7 +471,7 @@ async def test_star_does_not_mean_the_points_of_a_turn(world):
         return Deny(reason="no") if call.tool_name == "turn:input" else Continue()
 
     await world.scheduler("all", note)
-    await world.scheduler("turns", note, tools=("turn:input",))
+    await world.scheduler("words", note, tools=("turn:input",))
     gate = await world.gate()
     point = Call("turn:input", {"text": "hello"}, ["turn:input"], is_point=True)
     assert (await gate.rule(point)).outcome == "deny"
@@ -504,9 +507,7 @@ async def test_a_result_that_is_too_long_is_cut_with_a_mark_for_the_llm_too(worl
 
 async def test_the_record_has_who_masked_what_where_and_no_text_of_the_result(world):
     def masker(call):
-        return Mask(
-            parts=[MaskedPart(f"/{KEY}", None, None, KEY)], reason=f"found {KEY}", rule_name="keys"
-        )
+        return Mask(parts=[MaskedPart(f"/{KEY}", None, None, KEY)], reason=f"found {KEY}")
 
     await world.scheduler("a", masker, **RESULTS)
     await world.scheduler("b", Replace(result=f"never {KEY}", reason="shorter"), **RESULTS)
@@ -515,7 +516,6 @@ async def test_the_record_has_who_masked_what_where_and_no_text_of_the_result(wo
         growth("toolgate_results_total", outcome="withheld", tool="read", agent=""),
         growth("toolgate_result_verdicts_total", scheduler="a", action="mask"),
         growth("toolgate_result_verdicts_total", scheduler="b", action="replace"),
-        growth("toolgate_rule_verdicts_total", scheduler="a", rule="keys", action="mask"),
     ]
     made = await given(gate, {KEY: KEY, "other": "words of the result"})
     assert made.outcome == "withheld"  # the second time that part is not there
@@ -527,10 +527,10 @@ async def test_the_record_has_who_masked_what_where_and_no_text_of_the_result(wo
     assert (fact["outcome"], fact["tool"], fact["tool_call_id"]) == ("withheld", "read", "c1")
     mask, replaced = fact["verdicts"][:2]
     assert mask["masks"] == [["/[withheld]", None, None, "[withheld]"]]
-    assert (mask["reason"], mask["rule_name"]) == ("found [withheld]", "keys")
+    assert mask["reason"] == "found [withheld]"
     assert (replaced["action"], replaced["replaced"]) == ("replace", True)
     assert [record.read_verdict(one).verdict.action for one in fact["verdicts"][:2]] == ["mask", "replace"]
-    assert [count() for count in counts] == [1, 1, 1, 1]
+    assert [count() for count in counts] == [1, 1, 1]
 
 
 async def test_who_denies_and_quotes_what_another_hides_tells_nobody(world):
