@@ -1,9 +1,10 @@
 """Results of tools with secrets in them, and what schedulers say about them, each drawn from a seed.
 
-A `ResultCase` has a result (nested JSON, text, content blocks with a structured copy, an error with a cause) in which
-secrets stand in many places: as a text, within one, as a key, as a number, in JSON within a text. Each scheduler
-knows some of the secrets, finds one place of each in what it is sent, and masks that place alone. `leaks` says
-which secrets are in some bytes, in any form in which they could be read. Neither imports the product's masks.
+A `ResultCase` has a result (nested JSON, text, content blocks with a structured copy, an error with a cause)
+in which secrets stand in many places: as a text, within one, as a key, as a number, in JSON within a text.
+Each scheduler knows some of the secrets, finds one place of each in what it is sent, and masks that place alone.
+`leaks` says which secrets are in some bytes, in any form in which they could be read. Neither imports the
+product's masks.
 """
 
 import json
@@ -173,10 +174,7 @@ def _draw_masks(
 
 def leaks(data: Any, secrets: set[str]) -> list[str]:
     """Return those of the secrets that can be read in a value or in bytes, in whatever form."""
-    if isinstance(data, bytes):
-        text = data.decode(errors="replace")
-    else:
-        text = "\n".join(every_text(data))
+    text = data.decode(errors="replace") if isinstance(data, bytes) else "\n".join(every_text(data))
     return [secret for secret in sorted(secrets) if any(form in text for form in forms(secret))]
 
 

@@ -1,8 +1,8 @@
 """Schedulers that rule on results as the call tells them to.
 
 The argument `rules` maps a scheduler's name to what it does with the result: `"mask TEXT"`, `"replace TEXT"`,
-`"deny"`, `"ask"`, `"hang"`, `"hold"` (and no answer), `"continue"`; a list of two has first what it does, then what
-it does when it is asked again. Every question is noted as in `obedient`.
+`"deny"`, `"ask"`, `"hang"`, `"hold"` (and no answer), `"continue"`; a list of two has first what it does,
+then what it does when it is asked again. Every question is noted as in `obedient`.
 """
 
 import asyncio

@@ -212,7 +212,7 @@ class OpenRound:
         return True
 
     def object_late(self, scheduler: str, item: packing.Item, now: float) -> bool:
-        """Take a verdict after all had answered: an objection, by another replica, counts until the decision."""
+        """Take a verdict after all had answered: an objection, by another replica, counts until the end."""
         if scheduler in self.audience.shadows or packing.action_of(item.body) not in RESTRICTIVE:
             return False
         heard = self._read(scheduler, item, now)

@@ -117,31 +117,40 @@ def test_whatever_is_sent_is_read_as_what_the_caller_would_get(value):
     assert outgoing.cut == 0
 
 
+class MumbledError(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+def raised(error, cause=None, context=None):
+    """An error as it is caught, with what caused it, or with what it came out of."""
+    error.__cause__, error.__context__ = cause, context
+    error.__suppress_context__ = cause is not None or context is None
+    return error
+
+
 def test_an_error_is_sent_with_the_errors_that_caused_it():
-    try:
-        try:
-            raise KeyError("sk-1")
-        except KeyError as error:
-            raise RuntimeError("no row") from error
-    except RuntimeError as error:
-        assert describe_error(error) == "RuntimeError: no row\ncaused by KeyError: 'sk-1'"
-        assert shown(send(error, success=False)) == describe_error(error)
-        error.__cause__, error.__context__ = None, error
-        assert describe_error(error).startswith("RuntimeError: no row")
+    error = raised(RuntimeError("no row"), cause=KeyError("sk-1"))
+    words = "RuntimeError: no row\ncaused by KeyError: 'sk-1'"
+    assert describe_error(error) == words
+    assert shown(send(error, success=False)) == words
+    assert describe_error(raised(RuntimeError("no row"), context=KeyError("sk-1"))) == words
+
+
+def test_errors_that_cause_each_other_are_told_once_and_no_more_than_eight():
+    ring = raised(RuntimeError("a"))
+    ring.__cause__ = ring
+    assert describe_error(ring) == "RuntimeError: a"
+    long = raised(RuntimeError("0"))
+    for number in range(1, 20):
+        long = raised(RuntimeError(str(number)), cause=long)
+    assert describe_error(long).count("RuntimeError") == 8
 
 
 def test_a_silenced_context_is_not_told_and_an_error_without_words_is_told_by_its_name():
-    class Mumbled(Exception):
-        def __str__(self):
-            raise RuntimeError("no words")
-
-    try:
-        try:
-            raise KeyError("hidden")
-        except KeyError:
-            raise Mumbled from None
-    except Mumbled as error:
-        assert read_result(error) == "Mumbled"
+    silenced = raised(MumbledError(), context=KeyError("hidden"))
+    silenced.__suppress_context__ = True
+    assert read_result(silenced) == "MumbledError"
 
 
 # ------------------------------------------------------------------ redaction, and the way back
