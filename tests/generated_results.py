@@ -2,9 +2,9 @@
 
 A `ResultCase` has a result (nested JSON, text, content blocks with a structured copy, an error with a cause)
 in which secrets stand in many places: as a text, within one, as a key, as a number, in JSON within a text.
-Each scheduler knows some of the secrets, finds one place of each in what it is sent, and masks that place alone.
-`leaks` says which secrets are in some bytes, in any form in which they could be read. Neither imports the
-product's masks.
+Each scheduler knows some of the secrets, finds one place of each in what it is sent, and masks that place
+alone. `leaks` says which secrets are in some bytes, in any form in which they could be read. Nothing here
+imports the product's masks.
 """
 
 import json
