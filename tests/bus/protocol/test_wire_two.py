@@ -14,7 +14,7 @@ from questions import question_about
 from toolgate_bus.errors import CodecError, ConfigError
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.compression import compress, decompress
-from toolgate_bus.protocol.events import Continue, Deny, SentResult
+from toolgate_bus.protocol.events import Continue, Deny, Replace, SentResult
 from toolgate_bus.protocol.revision import Revision, revision_of
 from toolgate_bus.protocol.signing import Keyring, digest
 from toolgate_bus.transport.heartbeats import (
@@ -239,6 +239,12 @@ def test_a_question_about_a_call_has_no_result_whatever_it_says():
         body = b"\x83" + b"".join((packing.pack("phase"), packing.pack("select"), packing.pack("tool_name")))
         body += packing.pack("search") + packing.pack("result") + result
         assert codec.question(packing.Item(ID, 0, body, None, 2)).result is None
+
+
+def test_a_replacement_by_nothing_is_a_replacement():
+    for result in (None, {"a": None, "b": [None]}):
+        said = Replace(result=result)
+        assert codec.decode_verdict(codec.verdict_body(said)).verdict == said
 
 
 def test_rulings_on_a_result_have_numbers_of_their_own():
