@@ -23,7 +23,7 @@ from toolgate_bus.ruling.results import MaskedResult, find_replacement, hide_tex
 from toolgate_bus.ruling.round import RoundResult
 
 from toolgate_orchestrator.decision.config import ToolgateConfig
-from toolgate_orchestrator.decision.faults import note_fault
+from toolgate_orchestrator.decision.faults import call_guarded, note_fault
 from toolgate_orchestrator.decision.link.client import GateClient
 from toolgate_orchestrator.decision.link.recipients import Recipients
 from toolgate_orchestrator.decision.question.question import UnreadableQuestion
@@ -61,6 +61,7 @@ class ResultRuler:
         self._config, self._client, self._redactor = config, client, redactor
         self._dispatcher, self._note = dispatcher, note
         self._patience = config.patience_ms / 1000
+        self.subscribers: list[Callable[[str, GivenResult], None]] = []
 
     async def rule(
         self, call: DecisionState, result: Any, audience: Recipients, ask: AskPerson, *, success: bool
@@ -81,6 +82,8 @@ class ResultRuler:
                 self._record(call, given)
             except Exception as error:  # noqa: BLE001 - the ruling stands, recorded or not
                 note_fault("record", error)
+        for subscriber in tuple(self.subscribers):
+            call_guarded(subscriber, call.question.id, given)
         return given
 
     async def _rule(

@@ -576,6 +576,16 @@ async def test_a_shadow_that_hides_what_another_hides_does_not_disagree(world):
     assert counted() == 0
 
 
+async def test_subscribers_are_told_what_is_given_and_cannot_change_it(world):
+    await world.scheduler("a", hide(), **RESULTS)
+    gate, told = await world.gate(), []
+    gate.subscribe_results(lambda *_: 1 / 0)
+    gate.subscribe_results(lambda decision, result: told.append((decision, result)))
+    made = await given(gate)
+    assert [result for _, result in told] == [made]
+    assert told[0][0] == facts(world)[0]["decision_id"]
+
+
 async def test_a_ruling_that_is_cancelled_is_recorded_and_withdrawn(world):
     withdrawn = asyncio.Event()
 
