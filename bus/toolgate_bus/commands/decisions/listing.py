@@ -21,7 +21,7 @@ from toolgate_bus.errors import CodecError, ConfigError, ToolgateError
 from toolgate_bus.facts.join import DecisionJoiner, join_decisions
 from toolgate_bus.facts.shadow_report import Disagreement, ShadowTotals, add_to_totals, disagreements
 from toolgate_bus.protocol.events import OVERRULED
-from toolgate_bus.protocol.fact_events import TOLD_AS_DECISION
+from toolgate_bus.protocol.fact_events import TOLD_AS_DECISION, TOOL_RESULT
 from toolgate_bus.ruling.counterfactual import CHANGES
 from toolgate_bus.telemetry.printable import describe_call, shorten
 
@@ -94,6 +94,14 @@ def print_decision(console: Terminal, decision: Fact) -> None:
     lines += [f"{_MARGIN}{line}" for line in _result_lines(decision.get("result"))]
     for line in lines:
         console.print(line, soft_wrap=True)
+
+
+def print_result(console: Terminal, decision: Fact) -> None:
+    """Print what became of the result of a call whose decision was printed before."""
+    lines = _result_lines(decision.get("result"))
+    tool = escape(shorten(str(decision["tool_name"]), _MAX_AGENT))
+    for line in (f"{tool} {escape(decision['id'][:_ID])}: {lines[0]}", *lines[1:]) if lines else ():
+        console.print(f"{_MARGIN}{line}", soft_wrap=True)
 
 
 def _result_lines(result: object) -> list[str]:
@@ -256,9 +264,14 @@ async def follow(listing: DecisionListView, source: ServerSource, limit: int) ->
     async with aclosing(cast("AsyncGenerator[Fact, None]", source.reader.follow())) as coming:
         async for fact in coming:
             made = gathering.take(fact)
+            is_result = fact["event"] == TOOL_RESULT
             new = fact["event"] in TOLD_AS_DECISION or listing.shadow
-            if made is not None and new and listing.wants(made):
+            if made is None or not listing.wants(made):
+                continue
+            if new or (is_result and listing.filters.results):
                 listing.show(made)
+            elif is_result and not listing.as_json:
+                print_result(console, made)
 
 
 async def find_decision(source: Source, prefix: str) -> tuple[Fact, list[Mapping[str, Any]]]:
