@@ -77,7 +77,7 @@ soak-oracle: $(DEV) ## try CASES (200000) of rules and values
 soak-tables: $(DEV) ## hold CASES (200000) answers of local tables against others
 	@$(BIN)/python tests/oracle/tables.py --cases $(CASES) --jobs 2
 
-soak-results: $(DEV) ## rule on RESULTS (50000) generated results, and look for what was hidden
+soak-results: $(DEV) ## mask and withhold RESULTS (50000) generated results
 	@$(BIN)/python tests/soak_results.py --cases $(RESULTS)
 
 soak-properties: $(DEV) ## property tests on EXAMPLES (1000) new examples each

@@ -107,7 +107,7 @@ def test_one_is_explained(archive):
     assert "Too late to count: slow" in text
     told = json.loads(toolgate("show", "ab" + "0" * 29 + "1", "--from", archive, "--json"))
     assert set(told) == {"decision", "after", "explained"}
-    assert set(told["explained"]) == {"asked", "heard", "why", "after", "beside"}
+    assert set(told["explained"]) == {"asked", "heard", "why", "result", "after", "beside"}
 
 
 def test_of_several_that_begin_so_all_are_named(archive):

@@ -1,4 +1,4 @@
-"""Explain in plain words what schedulers ruled on the result of a call. No record has a hidden text. Pure."""
+"""Explain in plain words what schedulers ruled on the result of a call. No record has a hidden text."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final

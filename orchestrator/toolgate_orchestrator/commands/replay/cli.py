@@ -145,8 +145,8 @@ def replay(
     Questions from the record go to the --against schedulers, never to the living ones, and their outcome is
     compared with the recorded one. The record has no results, so nobody rules on them. It has neither the
     tools' schemas nor the agents' limits on schedulers, so replacements are not checked by them. Rules that
-    go by the clock (rate limits, windows) see the calls at the speed of the replay. Random choices (canaries without `sticky`, strategy `random`) are
-    drawn again.
+    go by the clock (rate limits, windows) see the calls at the speed of the replay. Random choices (canaries
+    without `sticky`, strategy `random`) are drawn again.
 
     --json of a plain replay has `totals`, `by_tool`, `by_scheduler`, `violations`, `contexts` (a digest of
     each run's final conversation, to compare loops by) and `calls`: the outcome of each call, and every

@@ -1,4 +1,4 @@
-"""A result as the LLM gets it, and the sentences for one that it does not get. Pure."""
+"""A result as the LLM gets it, and the sentences for one that it does not get."""
 
 from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple

@@ -55,12 +55,12 @@ class OutgoingResult(NamedTuple):
     marked: frozenset[str] = frozenset()
     """Paths of values that were redacted as a whole."""
 
-    def find_own(self, parts: Sequence[MaskedPart]) -> list[MaskedPart]:
+    def find_own(self, parts: Sequence[tuple[str, int | None, int | None, str]]) -> list[MaskedPart]:
         """Return the parts of the result that these parts of what was sent stand for. Raises UnknownPart.
 
         A part that touches a mark stands for all that the mark hides.
         """
-        return [self._find_own(part) for part in parts]
+        return [self._find_own(MaskedPart(*part)) for part in parts]
 
     def find_hidden(self, mask: Mask) -> frozenset[str]:
         """Return the texts that a mask of what was sent hides; none if it cannot be applied."""

@@ -1,4 +1,4 @@
-"""Shadows that would have withheld or changed a result, had they counted. No result depends on them. Pure."""
+"""Shadows that would have withheld or changed a result, had they counted. No result depends on them."""
 
 from collections.abc import Sequence
 
