@@ -13,6 +13,7 @@ NAMES := $(sort $(notdir $(patsubst %/main.py,%,$(wildcard docs/examples/*/main.
 CASES := 200000
 MINUTES := 60
 EXAMPLES := 1000
+RESULTS := 50000
 SEEDS := 1000
 ROUNDS := 10
 LIVES := 1000
@@ -27,7 +28,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo example shell test test-newest test-system test-adapters test-clients test-fast lint docs check soak soak-memory soak-llm soak-attacks soak-oracle soak-tables soak-properties soak-ha soak-slots soak-containers soak-failovers soak-lives soak-serve simulate simulate-mutants mutants cost bench-fleet dist up down clean
+.PHONY: help demo example shell test test-newest test-system test-adapters test-clients test-fast lint docs check soak soak-memory soak-llm soak-attacks soak-oracle soak-tables soak-results soak-properties soak-ha soak-slots soak-containers soak-failovers soak-lives soak-serve simulate simulate-mutants mutants cost bench-fleet dist up down clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name line; \
@@ -75,6 +76,9 @@ soak-oracle: $(DEV) ## try CASES (200000) of rules and values
 
 soak-tables: $(DEV) ## hold CASES (200000) answers of local tables against others
 	@$(BIN)/python tests/oracle/tables.py --cases $(CASES) --jobs 2
+
+soak-results: $(DEV) ## mask and withhold RESULTS (50000) generated results
+	@$(BIN)/python tests/soak_results.py --cases $(RESULTS)
 
 soak-properties: $(DEV) ## property tests on EXAMPLES (1000) new examples each
 	@TOOLGATE_RANDOM=1 TOOLGATE_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q -m "pure and not system" -n auto

@@ -14,13 +14,27 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import models_json_schema
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.codec import MAX_START
-from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failure, Hold, Modify, ToolSelecting
+from toolgate_bus.protocol.events import (
+    AskUser,
+    Continue,
+    Deny,
+    Failure,
+    Hold,
+    Mask,
+    Modify,
+    Replace,
+    ToolSelecting,
+)
 from toolgate_bus.protocol.revision import MAX_REVISION
 from toolgate_bus.transport.ports import Member
 
 HERE = Path(__file__).parent
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-VERDICTS = (Continue, Deny, Modify, AskUser, Hold, Failure)
+VERDICTS = (Continue, Deny, Modify, AskUser, Hold, Mask, Replace, Failure)
+ON_RESULTS = ("Mask", "Replace")
+"""Verdicts on results alone, which only version 2 has."""
+NEWER_FIELDS = ("fence", "request", "result", "result_form", "success", "result_cut", "session_labels")
+"""Fields that only version 2 has."""
 LARGEST = {"minimum": -(2**63), "maximum": 2**64 - 1}
 NOT_SENT = {"name", "replica", "age", "extra", "signed", "proof", "gone"}
 """Fields of a Member that its heartbeat does not hold: the key names the first two."""
@@ -54,6 +68,10 @@ def question() -> dict[str, Any]:
     for name in ("id", "again"):  # they stand in the item
         del schema["properties"][name]
     schema["properties"]["phase"].pop("default")
+    form = {"enum": ["text", "json"], "type": "string"}
+    fields = {"result_form": form, **schema["properties"]}
+    fields["result"] = {"description": "Binary: UTF-8 text, or JSON, as `result_form` says."}
+    schema["properties"] = {name: fields[name] for name in (*schema["properties"], "result_form")}
     schema["required"] = ["phase", "tool_name"]
     return schema
 
@@ -69,11 +87,18 @@ def verdict() -> dict[str, Any]:
 
 
 def older(schema: dict[str, Any]) -> dict[str, Any]:
-    """The same in version 1, in which nobody is asked in the phase `admit`, nor told the user's request."""
-    made = {key: older(value) if isinstance(value, dict) else value for key, value in schema.items()}
+    """The same in version 1: nobody is asked in `admit` or `result`, nor told the user's request."""
+    made = {
+        key: older(value) if isinstance(value, dict) else value
+        for key, value in schema.items()
+        if key not in ON_RESULTS
+    }
+    if "oneOf" in made and all("$ref" in one for one in made["oneOf"]):
+        made["oneOf"] = [one for one in made["oneOf"] if one["$ref"].rpartition("/")[2] not in ON_RESULTS]
     if "phase" in made.get("properties", {}):
-        made["properties"]["phase"]["enum"].remove("admit")
-    for name in ("fence", "request"):
+        phases = made["properties"]["phase"]["enum"]
+        made["properties"]["phase"]["enum"] = [one for one in phases if one not in ("admit", "result")]
+    for name in NEWER_FIELDS:
         made.get("properties", {}).pop(name, None)
     return made
 

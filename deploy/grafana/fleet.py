@@ -168,8 +168,28 @@ def _rulings() -> Panels:
             "percentunit",
         ),
         line(
+            "Results that were ruled on",
+            "Results of calls a second, by what became of them: released, masked, replaced, withheld.",
+            [Query(rate("toolgate_results_total", "outcome"), "{{outcome}}")],
+            "reqps",
+            stacked=True,
+        ),
+        line(
+            "Results masked and withheld by scheduler",
+            "Verdicts a second that masked, replaced or withheld a result.",
+            [
+                Query(
+                    rate(
+                        "toolgate_result_verdicts_total", "scheduler, action", 'action=~"mask|replace|deny"'
+                    ),
+                    "{{scheduler}} {{action}}",
+                )
+            ],
+            "reqps",
+        ),
+        line(
             "Shadows that disagree",
-            "Decisions a second that a shadow would have changed, had it counted. "
+            "Decisions and results a second that a shadow would have changed, had it counted. "
             "`toolgate decisions --shadow` shows them.",
             [
                 Query(

@@ -10,8 +10,10 @@ from toolgate_bus.protocol.events import (
     Deny,
     Failure,
     Hold,
+    Mask,
     Modify,
     ReceivedVerdict,
+    Replace,
     Verdict,
 )
 from toolgate_bus.protocol.signing import digest
@@ -57,8 +59,32 @@ finals: st.SearchStrategy[Verdict] = st.one_of(
 )
 """Answers that end a scheduler's turn."""
 
+parts = st.tuples(
+    texts,
+    st.none() | st.integers(0, 2**40),
+    st.none() | st.integers(0, 2**40),
+    texts.filter(lambda one: len(one) < 9),
+)
+labels = st.dictionaries(
+    st.sampled_from(["source", "a.b:c/d@e-f_1"]),
+    st.lists(st.sampled_from(["x", "y"]), min_size=1, max_size=2).map(tuple),
+    max_size=2,
+)
+on_results: st.SearchStrategy[Verdict] = st.one_of(
+    st.builds(
+        Mask,
+        parts=st.lists(parts, min_size=1, max_size=3).map(tuple),
+        reason=reasons,
+        priority=priorities,
+        session_labels=st.none() | labels,
+    ),
+    st.builds(Replace, result=json_values, reason=reasons, priority=priorities),
+)
+"""Answers about results."""
+
 verdicts: st.SearchStrategy[Verdict | Failure] = st.one_of(
     finals,
+    on_results,
     st.builds(Hold, seconds=seconds, reason=reasons, priority=priorities),
     st.builds(Failure, reason=reasons, priority=priorities),
 )

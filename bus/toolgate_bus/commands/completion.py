@@ -25,6 +25,13 @@ def complete_scheduler(ctx: typer.Context, incomplete: str) -> list[str]:
     return _begin_with(incomplete, [*_read_living(ctx.params), *complete_installed(incomplete)])
 
 
+def complete_result(incomplete: str) -> list[str]:
+    """Return what may become of the result of a call."""
+    from toolgate_bus.commands.decisions.filters import RESULTS
+
+    return _begin_with(incomplete, RESULTS)
+
+
 def complete_outcome(incomplete: str) -> list[str]:
     """Return the possible outcomes of a decision."""
     from toolgate_bus.commands.decisions.filters import OUTCOMES

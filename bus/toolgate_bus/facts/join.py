@@ -3,13 +3,16 @@
 A shadow's verdict may come before its decision (between the phases) or long after it. A decision that waits
 for a person counts as a decision while it waits (outcome `ask`). Another process than the one that asked may
 make the final decision: its `asker` names the one that asked.
+
+What schedulers ruled on the result of the call stands in the decision's `result`: the fields of its fact, and
+verdicts on it that came later. These are no verdicts on the call.
 """
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from toolgate_bus.protocol.fact_events import TOLD_AS_DECISION, TOOL_ANSWERED, TOOL_DEFERRED
+from toolgate_bus.protocol.fact_events import TOLD_AS_DECISION, TOOL_ANSWERED, TOOL_DEFERRED, TOOL_RESULT
 
 Fact = dict[str, Any]
 
@@ -17,6 +20,13 @@ _MAX_BESIDE: Final = 1024
 """Maximum number of verdicts of one decision: a writer of more of them floods its readers."""
 _ANSWERED: Final = ("answer", "answered_by", "answered_after", "asker")
 _ENVELOPE: Final = frozenset({"event", "id", "seq", "at", "orchestrator", "entry"})
+_OF_RESULT: Final = frozenset(
+    {
+        *("outcome", "why", "reason", "scheduler", "seconds", "size", "cut", "digest"),
+        *("silent", "failed_open", "disagreeing", "at"),
+    }
+)
+"""Fields of the fact about a result that its decision does not have."""
 
 
 class DecisionJoiner:
@@ -27,11 +37,14 @@ class DecisionJoiner:
         self.decisions: OrderedDict[str, Fact] = OrderedDict()
         """Decisions by id, in the order in which they were made."""
         self._early: OrderedDict[str, list[tuple[Any, Fact]]] = OrderedDict()
+        self._early_results: OrderedDict[str, list[Mapping[str, Any]]] = OrderedDict()
 
     def take(self, fact: Mapping[str, Any]) -> Fact | None:
         """Return the decision that this fact is or adds to, with all verdicts so far; None without one."""
         if fact["event"] == TOOL_ANSWERED:
             return self._note_answer(fact)
+        if fact["event"] == TOOL_RESULT or (fact["event"] == "verdict" and fact.get("phase") == "result"):
+            return self._take_result(fact)
         key = fact.get("id")
         if not isinstance(key, str):
             return None
@@ -48,6 +61,11 @@ class DecisionJoiner:
                 *decision["verdicts"],
                 *(one for by, one in early if not _differ(by, writer)),
             ]
+            if known is not None and "result" in known:
+                decision["result"] = known["result"]
+            for one in self._early_results.pop(key, ()):
+                if not _differ(one.get("orchestrator"), writer):
+                    _add_result(decision, one)
             self._forget(self.decisions)
             return decision
         if fact["event"] != "verdict":
@@ -63,6 +81,23 @@ class DecisionJoiner:
             made["verdicts"].append(verdict)
         return made
 
+    def _take_result(self, fact: Mapping[str, Any]) -> Fact | None:
+        """Note on a decision what schedulers ruled on the result of its call, or one verdict on that."""
+        key = fact.get("decision_id") if fact["event"] == TOOL_RESULT else fact.get("id")
+        if not isinstance(key, str):
+            return None
+        known = self.decisions.get(key)
+        if known is None:
+            early = self._early_results.setdefault(key, [])
+            if len(early) < _MAX_BESIDE:
+                early.append(fact)
+            self._forget(self._early_results)
+            return None
+        if _differ(known.get("orchestrator"), fact.get("orchestrator")):
+            return None
+        _add_result(known, fact)
+        return known
+
     def _note_answer(self, fact: Mapping[str, Any]) -> Fact | None:
         """Note on a waiting decision that somebody goes on with it."""
         key = fact.get("decision_id")
@@ -75,6 +110,17 @@ class DecisionJoiner:
     def _forget(self, kept: OrderedDict[str, Any]) -> None:
         if self._most is not None and len(kept) > self._most:
             kept.popitem(last=False)
+
+
+def _add_result(decision: Fact, fact: Mapping[str, Any]) -> None:
+    result = decision.setdefault("result", {"verdicts": []})
+    if fact["event"] == TOOL_RESULT:
+        late = result["verdicts"]
+        told = fact.get("verdicts")
+        result |= {name: fact[name] for name in _OF_RESULT if name in fact}
+        result["verdicts"] = [*(told if isinstance(told, list) else ()), *late]
+    elif len(result["verdicts"]) < _MAX_BESIDE:
+        result["verdicts"].append({name: value for name, value in fact.items() if name not in _ENVELOPE})
 
 
 def _continues(fact: Mapping[str, Any], known: Mapping[str, Any]) -> bool:

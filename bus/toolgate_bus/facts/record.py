@@ -5,7 +5,7 @@ since the epoch by the orchestrator's clock, for display only). Arguments stand 
 the process: redacted. `docs/reference/wire.md` lists the facts.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from toolgate_bus.errors import CodecError
@@ -26,10 +26,18 @@ from toolgate_bus.protocol.events import (
     Verdict,
 )
 from toolgate_bus.protocol.fact_events import TOLD_AS_DECISION, TOOL_DEFERRED
+from toolgate_bus.ruling.results import hide_texts
 
 _NO_ID: Final = bytes(packing.ID_BYTES)
 CUT: Final = "⟦cut: the fact would have been too long⟧"
 """Text that stands for the arguments of a verdict if the fact has no room for them."""
+_ABOUT: Final = frozenset(
+    {
+        *("scheduler", "action", "phase", "priority", "seconds", "revision"),
+        *("again", "late", "shadow", "capped", "problem"),
+    }
+)
+"""Fields of a verdict that its author did not write."""
 _UNREMARKABLE: Final[Mapping[str, Any]] = {
     "reason": None,
     "scheduler": None,
@@ -76,15 +84,26 @@ def verdict_fields(heard: ReceivedVerdict) -> dict[str, Any]:
 
 
 def _say(verdict: Verdict | Failure) -> dict[str, Any]:
-    """Return what a verdict says, without the priority and what it leaves out."""
+    """Return what a verdict says, without the priority and what it leaves out.
+
+    Of a result that a verdict gave nothing is told but that it did; of a mask, the places.
+    """
     said = {name: value for name, value in vars(verdict).items() if value is not None and name != "priority"}
-    if isinstance(verdict, Mask):  # where, and not what
-        said["parts"] = [list(part) for part in verdict.parts]
-    elif isinstance(verdict, Replace):
-        del said["result"]
-    if (labels := said.get("session_labels")) is not None:
+    if isinstance(verdict, Replace):
+        said.pop("result", None)
+        said["replaced"] = True
+    elif isinstance(verdict, Mask):
+        said["masks"] = [list(part) for part in said.pop("parts")]
+    if labels := said.get("session_labels"):
         said["session_labels"] = {name: list(values) for name, values in labels.items()}
     return {**said, **verdict.__pydantic_extra__} if verdict.__pydantic_extra__ else said
+
+
+def clean_verdict(fields: dict[str, Any], hidden: Collection[str]) -> dict[str, Any]:
+    """Return the fields of a verdict without these texts in what its author wrote."""
+    if not hidden:
+        return fields
+    return {name: one if name in _ABOUT else hide_texts(one, hidden) for name, one in fields.items()}
 
 
 def decision_fact(
@@ -222,17 +241,16 @@ def _open_question(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 _SAID: Final = frozenset(
-    name
-    for kind in (Continue, Deny, Modify, AskUser, Hold, Mask, Replace, Failure)
-    for name in kind.model_fields
-) - {"priority", "seconds"}
+    name for kind in (Continue, Deny, Modify, AskUser, Hold, Mask, Failure) for name in kind.model_fields
+) - {"priority", "seconds", "parts"}
 """Fields that are a verdict's own words; others are about it. A hold's `seconds` are its own words."""
 
 
 def read_verdict(fields: Any) -> ReceivedVerdict:
     """Read one of a fact's `verdicts`, or the verdict of a `verdict` fact. Raises CodecError.
 
-    Arguments that were cut are read as the one argument `CUT`.
+    Arguments that were cut are read as the one argument `CUT`. No record has the result that a verdict gave:
+    it is read as None.
     """
     if not isinstance(fields, Mapping):
         raise CodecError("malformed", "a verdict is a map")
@@ -245,6 +263,7 @@ def read_verdict(fields: Any) -> ReceivedVerdict:
         body["seconds"] = seconds
     if body.get("arguments") == CUT:
         body["arguments"] = {CUT: None}
+    _read_on_result(body, fields)
     return ReceivedVerdict(
         name,
         codec.verdict(packing.pack(body)),
@@ -264,5 +283,17 @@ def read_verdict(fields: Any) -> ReceivedVerdict:
 def _read_said(fields: Any) -> Verdict | None:
     if not isinstance(fields, Mapping):
         return None
-    said = codec.verdict(packing.pack({**fields}))
+    body = {**fields}
+    _read_on_result(body, fields)
+    said = codec.verdict(packing.pack(body))
     return None if isinstance(said, Failure) else said
+
+
+def _read_on_result(body: dict[str, Any], fields: Mapping[str, Any]) -> None:
+    """Put into a verdict on a result what the record has of it."""
+    if body.get("action") == "mask":
+        body["parts"] = fields.get("masks")
+        body.pop("masks", None)
+    elif body.get("action") == "replace":
+        body["result"] = None
+        body.pop("replaced", None)

@@ -75,6 +75,21 @@ def _verdicts(value: Any) -> bool:
     return type(value) is list and all(type(one) is dict and _fits(one, _SAID) for one in value)
 
 
+def _masks(value: Any) -> bool:
+    """Return whether a value is places of masks, each a path, a span that may be missing, and a name."""
+    return type(value) is list and all(
+        type(one) is list
+        and len(one) == 4
+        and type(one[0]) is type(one[3]) is str
+        and all(at is None or _count(at) for at in one[1:3])
+        for one in value
+    )
+
+
+def _labels(value: Any) -> bool:
+    return type(value) is dict and all(_texts(one) for one in value.values())
+
+
 def _count(value: Any) -> bool:
     return type(value) is int and 0 <= value <= MAX_VALUE
 
@@ -93,8 +108,10 @@ _SAID: Final[Mapping[str, Check]] = {
     "priority": int,
     "fence": _count,
     "seconds": _seconds,
-    **dict.fromkeys(("late", "shadow", "capped", "again"), bool),
+    **dict.fromkeys(("late", "shadow", "capped", "again", "replaced"), bool),
     "said": dict,
+    "masks": _masks,
+    "session_labels": _labels,
 }
 """Fields of one verdict. Its arguments may be a text that says that they were cut."""
 _WHOSE: Final[Mapping[str, Check]] = {
@@ -157,7 +174,7 @@ _EVENTS: Final[Mapping[str, Mapping[str, Check]]] = {
         **dict.fromkeys(("outcome", "why", "reason", "scheduler"), str),
         **dict.fromkeys(("size", "cut"), _count),
         "verdicts": _verdicts,
-        "silent": _texts,
+        **dict.fromkeys(("silent", "disagreeing"), _texts),
         "failed_open": _words,
     },
     **dict.fromkeys((USAGE, PROVIDER_ERROR), _REQUEST),

@@ -52,6 +52,8 @@ _VERDICT: TypeAdapter[Verdict | Failure] = TypeAdapter(
 )
 _QUESTION: TypeAdapter[ToolSelecting] = TypeAdapter(ToolSelecting)
 _Read = TypeVar("_Read", bound=BaseModel)
+_SINCE_2: Final = frozenset(("request", "again", "result", "success", "result_cut", "session_labels"))
+"""Fields of a question that version 1 does not have."""
 _CONTINUE: Final = {"action": "continue"}
 PLAIN_CONTINUE: Final = Continue()
 """The object to which a `continue` without words is decoded; `is_plain` finds every other one."""
@@ -128,6 +130,8 @@ def verdict_body(answer: Verdict | Failure, revision: str = "", start: str = "")
     if is_plain(answer):
         return plain_body(revision, start)
     fields = answer.model_dump(exclude_none=True)
+    if isinstance(answer, Replace):
+        fields["result"] = answer.result  # also None, which is a value of JSON
     if revision:
         fields["revision"] = revision
     else:
@@ -218,14 +222,16 @@ def question(entry: Item) -> ToolSelecting:
     fields["id"] = entry.id.hex()
     try:
         if entry.version == VERSION:
-            if "request" in fields or "again" in fields:
-                raise CodecError("malformed", "request, again: extra_forbidden")
+            if not _SINCE_2.isdisjoint(fields):
+                raise CodecError("malformed", f"{', '.join(sorted(_SINCE_2))}: extra_forbidden")
             return _QUESTION.validate_python(fields)
         fields.pop("again", None)  # the item's number decides, whatever the body says
         if entry.phase in AGAIN:
             fields["again"] = True
-        if fields.get("phase") == "result":
+        if fields["phase"] == "result":
             _read_result(fields)
+        else:
+            fields.pop("result", None)
         read = _QUESTION.validate_python(fields, extra="allow")
         return _check_extra(read) if read.__pydantic_extra__ else read
     except ValidationError as error:

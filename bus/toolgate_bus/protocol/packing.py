@@ -2,7 +2,7 @@
 
 A *frame* is a msgpack array of *items*; it is the value of the `frame` field of one stream entry.
 An item is `[version, decision id (16 bytes), phase, body, signature or nil]`, its phase a number (0 select,
-1 verify, 2 admit, 3 verify again, 4 result, 5 result again), its body a msgpack map.
+1 verify, 2 admit, 3 verify again, 4 result, 5 result again), its body a msgpack map. The page
 `docs/reference/wire.md` documents every field, with golden vectors. `codec` encodes and decodes bodies: this
 module knows no event.
 

@@ -26,6 +26,10 @@ _SHORT: Final = 4
 _MAX_NAME: Final = 40
 _LEVELS: Final = 2
 """Levels of JSON within texts in which a hidden text is found as it is written there."""
+_FEW: Final = 48
+"""Hidden texts up to which each is searched for by itself; more are found by their first characters."""
+_CROWDED: Final = 32
+"""Lengths of hidden texts with the same first characters from which on all behind these is hidden."""
 Span = tuple[int, int, str]
 
 
@@ -73,10 +77,7 @@ def mask_parts(value: Any, parts: Sequence[MaskedPart]) -> MaskedResult:
             whole.setdefault(path, name)
             hidden.update(_texts(found))
         else:
-            first, last = start or 0, len(found) if end is None and type(found) is str else end
-            if type(found) is not str or last is None or not 0 <= first < last <= len(found):
-                raise UnknownPart(path)
-            spans[path].append((first, last, name))
+            spans[path].append((*_span_of(path, found, start, end), name))
     for path in spans:
         found = find_part(value, path)
         spans[path] = joined = _join(spans[path])
@@ -107,16 +108,23 @@ def path_to(path: str, step: str | int) -> str:
     return f"{path}/{str(step).replace('~', '~0').replace('/', '~1')}"
 
 
-def hide_texts(value: Any, hidden: Iterable[str], *, shortest: int = _SHORT) -> Any:
-    """Return a result in which these texts stand nowhere: not in a longer text, in a key or as a number.
+def check_parts(value: Any, parts: Sequence[MaskedPart]) -> None:
+    """Check that a result has these parts. Raises UnknownPart."""
+    for path, start, end, _ in parts:
+        found = find_part(value, path)
+        if start is not None or end is not None:
+            _span_of(path, found, start, end)
 
-    A text with fewer than `shortest` characters is hidden only where it stands alone.
-    """
-    known = {one for one in hidden if one}
+
+def hide_texts(value: Any, hidden: Iterable[str]) -> Any:
+    """Return a result in which these texts stand nowhere: not in a longer text, in a key or as a number."""
+    known: set[str] = set()
+    for one in hidden:
+        if shorter := one.strip():  # (spaces alone tell nothing, and stand everywhere)
+            known |= {one, shorter} if len(shorter) >= _SHORT else {one}
     if not known:
         return value
-    within = {form for one in known if len(one) >= shortest for form in _forms(one)}
-    return _hide(value, known, sorted(within, key=len, reverse=True))
+    return _hide(value, _HiddenTexts(known))
 
 
 def _stands(heard: ReceivedVerdict) -> bool:
@@ -151,33 +159,81 @@ def _rebuild(value: Any, path: str, whole: Mapping[str, str], spans: Mapping[str
     return value
 
 
-def _hide(value: Any, known: set[str], within: Sequence[str]) -> Any:
+def _span_of(path: str, found: Any, start: int | None, end: int | None) -> tuple[int, int]:
+    """Return a span of a text. Raises UnknownPart for one that the text does not have, or for no text."""
+    if type(found) is not str:
+        raise UnknownPart(path)
+    first, last = start or 0, len(found) if end is None else end
+    if not 0 <= first < last <= len(found):
+        raise UnknownPart(path)
+    return first, last
+
+
+def _hide(value: Any, hidden: "_HiddenTexts") -> Any:
     kind = type(value)
     if kind is str:
-        return _hide_in(value, known, within)
+        return hidden.hide_in(value)
     if kind is dict:
         found: dict[str, Any] = {}
         for name, one in value.items():
-            key = made = _hide_in(name, known, within)
+            key = made = hidden.hide_in(name)
             while made in found:
                 made = f"{key} {len(found)}"
-            found[made] = _hide(one, known, within)
+            found[made] = _hide(one, hidden)
         return found
     if kind is list:
-        return [_hide(one, known, within) for one in value]
+        return [_hide(one, hidden) for one in value]
     if kind is int or kind is float:
         text = str(value)
-        return value if _hide_in(text, known, within) == text else mark_of("")
+        return value if hidden.hide_in(text) == text else mark_of("")
     return value
 
 
-def _hide_in(text: str, known: set[str], within: Sequence[str]) -> str:
-    if text in known:
-        return mark_of("")
-    for one in within:
-        if one in text:
-            text = text.replace(one, mark_of(""))
-    return text
+class _HiddenTexts:
+    """Texts that are hidden wherever they stand. The time for a text does not grow with their number."""
+
+    def __init__(self, known: set[str]) -> None:
+        self._known = known
+        within = {form for one in known if len(one) >= _SHORT for form in _forms(one)}
+        self._few = sorted(within) if len(within) <= _FEW else []
+        self._by_start: dict[str, dict[int, set[str]]] = {}
+        for one in within if not self._few else ():
+            self._by_start.setdefault(one[:_SHORT], {}).setdefault(len(one), set()).add(one)
+
+    def hide_in(self, text: str) -> str:
+        """Return a text with marks in the place of what is hidden; what overlaps has one mark."""
+        if text in self._known:
+            return mark_of("")
+        spans = self._find_few(text) if self._few else self._find_many(text) if self._by_start else []
+        if not spans:
+            return text
+        parts, at = list[str](), 0
+        for first, last, _ in _join(spans):
+            parts += [text[at:first], mark_of("")]
+            at = last
+        return "".join([*parts, text[at:]])
+
+    def _find_few(self, text: str) -> list[Span]:
+        found: list[Span] = []
+        for one in self._few:
+            at = text.find(one)
+            while at >= 0:
+                found.append((at, at + len(one), ""))
+                at = text.find(one, at + 1)
+        return found
+
+    def _find_many(self, text: str) -> list[Span]:
+        found: list[Span] = []
+        for at in range(len(text) - _SHORT + 1):
+            lengths = self._by_start.get(text[at : at + _SHORT])
+            if lengths is None:
+                continue
+            if len(lengths) > _CROWDED:
+                return [*found, (at, len(text), "")]
+            ends = [at + length for length, texts in lengths.items() if text[at : at + length] in texts]
+            if ends:
+                found.append((at, max(ends), ""))
+        return found
 
 
 def _forms(text: str) -> set[str]:

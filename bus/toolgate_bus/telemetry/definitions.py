@@ -124,7 +124,7 @@ PRIORITY_CAPPED: Final = _counter(
 )
 SHADOW_DISAGREEMENTS: Final = _counter(
     "shadow_disagreements",
-    "Decisions that a shadow would have changed if it counted, each counted once.",
+    "Decisions, and rulings on results, that a shadow would have changed if it counted, each counted once.",
     "scheduler",
 )
 RESULTS: Final = _counter(

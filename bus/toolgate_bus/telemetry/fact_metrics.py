@@ -112,7 +112,9 @@ def _decision(fact: Fact) -> Iterator[MetricUpdate]:
 
 def _beside(fact: Fact) -> Iterator[MetricUpdate]:
     """Give the additions of a verdict that came after its decision. A shadow is never late."""
-    if fact.get("shadow") is True:
+    if fact.get("shadow") is True and fact.get("phase") == "result":
+        yield from _verdict_on_result(fact)
+    elif fact.get("shadow") is True:
         yield from _verdict(fact, _word(fact.get("tool_label")), _word(fact.get("agent")))
     else:
         name = _word(fact.get("scheduler"))
@@ -195,15 +197,21 @@ def _result(fact: Fact) -> Iterator[MetricUpdate]:
     verdicts, failed = fact.get("verdicts"), fact.get("failed_open")
     for verdict in verdicts if isinstance(verdicts, list | tuple) else ():
         if isinstance(verdict, Mapping):
-            name = _word(verdict.get("scheduler"))
-            action = _one_of(verdict.get("action"), RESULT_ACTIONS)
-            yield (definitions.RESULT_VERDICTS, (name, action), 1, None)
-            if isinstance(rule := verdict.get("rule_name"), str):
-                yield (definitions.RULE_VERDICTS, (name, _word(rule), action), 1, None)
+            yield from _verdict_on_result(verdict)
     for name in _words(fact.get("silent")):
         yield (definitions.SILENT, (name,), 1, None)
     for name, reason in failed.items() if isinstance(failed, Mapping) else ():
         yield (definitions.FAILED_OPEN, (_word(name), _word(reason)), 1, None)
+    yield from _shadow_disagreements(fact)
+
+
+def _verdict_on_result(verdict: Fact) -> Iterator[MetricUpdate]:
+    name = _word(verdict.get("scheduler"))
+    action = _one_of(verdict.get("action"), RESULT_ACTIONS)
+    yield (definitions.RESULT_VERDICTS, (name, action), 1, None)
+    if isinstance(rule := verdict.get("rule_name"), str):
+        yield (definitions.RULE_VERDICTS, (name, _word(rule), action), 1, None)
+    yield from _remarks(name, verdict)
 
 
 def _pause(fact: Fact) -> Iterable[MetricUpdate]:

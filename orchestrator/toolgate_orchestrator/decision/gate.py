@@ -216,6 +216,10 @@ class Gate:
         """Call `callback` with each verdict that came after its decision: decision id and verdict."""
         self._recorder.late_subscribers.append(callback)
 
+    def subscribe_results(self, callback: Callable[[str, GivenResult], None]) -> None:
+        """Call `callback` with each ruling on a result: decision id, and what is given."""
+        self._results.subscribers.append(callback)
+
     def wanted(self, tool_name: str, *, local: bool = False, is_request: bool = False) -> bool:
         """Return whether a decision on this tool would ask a scheduler or record anything.
 

@@ -34,6 +34,7 @@ def inherit_config(parent: ToolgateConfig, own: ToolgateConfig) -> ToolgateConfi
             "max_hold_s": min(
                 parent.max_hold_s, own.max_hold_s if "max_hold_s" in said else parent.max_hold_s
             ),
+            "result_bytes": own.result_bytes if "result_bytes" in said else parent.result_bytes,
             "defer_s": min((one for one in (parent.defer_s, own.defer_s) if one), default=None),
             "verify": parent.verify or ("verify" in said and own.verify),
             "on_bus_down": _on_bus_down(parent, own),
@@ -79,6 +80,8 @@ def _both(parent: SchedulerLimits | None, own: SchedulerLimits | None) -> Schedu
         # Fewer tools mean fewer questions: only the parent can narrow them.
         tools=None if parent.tools is None else tuple(dict.fromkeys((*parent.tools, *(own.tools or ())))),
         can_modify=tools,
+        # Who rules on results above does so below as well.
+        results=True if own.results else parent.results,
         # Naming a tool also trusts it with redacted values: only the parent can do that.
         may_restore=parent.can_modify is not None and parent.may_restore and own.may_restore,
     )

@@ -17,7 +17,7 @@ from toolgate_bus.errors import CodecError
 from toolgate_bus.facts import record
 from toolgate_bus.facts.columnar import MAX_QUESTION, MAX_RECIPIENTS, pack_batch
 from toolgate_bus.protocol import codec, packing
-from toolgate_bus.protocol.events import IN_PROCESS, Decision, ReceivedVerdict
+from toolgate_bus.protocol.events import IN_PROCESS, Decision, Mask, ReceivedVerdict
 from toolgate_bus.protocol.fact_events import ENDS, TOOL_ENDS
 from toolgate_bus.telemetry import metrics, tracing
 from toolgate_bus.telemetry.fact_metrics import decides, trace_id
@@ -27,8 +27,10 @@ from toolgate_bus.transport.ports import FactItem
 from toolgate_orchestrator.decision.config import ToolgateConfig
 from toolgate_orchestrator.decision.faults import call_guarded, note_fault
 from toolgate_orchestrator.decision.link.client import GateClient
+from toolgate_orchestrator.decision.link.scheduler_info import RESULT
 from toolgate_orchestrator.decision.question.question import UnreadableQuestion, clip, write_question
 from toolgate_orchestrator.decision.question.redact import RedactedArguments, Redactor
+from toolgate_orchestrator.decision.results.shadow_results import find_disagreeing
 from toolgate_orchestrator.decision.round.decision_state import DecisionState
 from toolgate_orchestrator.decision.round.open_round import count_remarks, count_rule, count_verdict
 from toolgate_orchestrator.decision.ruling import RulingResult
@@ -144,6 +146,9 @@ class DecisionRecorder:
     def late(self, call: DecisionState, heard: ReceivedVerdict) -> None:
         """Count and record a verdict that came after its decision."""
         told = heard._replace(late=not heard.shadow)
+        if heard.phase == RESULT:
+            self._late_on_result(call, told)
+            return
         if heard.shadow:  # nobody waits for a shadow: it is never late
             metrics.count(metrics.VERDICTS, heard.scheduler, heard.verdict.action, *call.labels)
             count_rule(heard)
@@ -158,6 +163,26 @@ class DecisionRecorder:
             fields["tool_label"], fields["agent"] = call.labels
             if disagreeing := self._compare(call):
                 fields["disagreeing"] = disagreeing
+        self._keep(lambda seq, at: record.other_fact(fields, seq, at))
+        for subscriber in tuple(self.late_subscribers):
+            call_guarded(subscriber, call.question.id, told)
+
+    def _late_on_result(self, call: DecisionState, told: ReceivedVerdict) -> None:
+        """Count and record a verdict on a result that came after the ruling, without any text of that."""
+        hidden, results = call.hidden, call.results
+        if isinstance(told.verdict, Mask) and results:  # it may quote what it would have hidden
+            hidden |= results[-1 if told.again else 0].find_hidden(told.verdict)
+        fields = {"event": "verdict", "id": call.question.id}
+        fields |= record.clean_verdict(self.describe_verdict(call, told), hidden)
+        if told.shadow:
+            fields["tool_label"], fields["agent"] = call.labels
+            if not call.given:
+                call.keep_shadow(told)  # what becomes of the result is not known yet
+            found = find_disagreeing((told,), results, call.hidden, call.given)
+            if names := tuple(name for name in found if name not in call.disagreeing):
+                call.name_shadows(names)
+                fields["disagreeing"] = list(names)
+        metrics.record(fields)
         self._keep(lambda seq, at: record.other_fact(fields, seq, at))
         for subscriber in tuple(self.late_subscribers):
             call_guarded(subscriber, call.question.id, told)

@@ -17,6 +17,7 @@ from toolgate_bus.protocol.events import (
     Failure,
     Hold,
     Mask,
+    MaskedPart,
     Modify,
     Replace,
     Verdict,
@@ -74,7 +75,7 @@ def _repair(verdict: Verdict | Failure) -> Verdict | Failure:
         changes["options"] = tuple(map(packing.make_readable, verdict.options))
     if isinstance(verdict, Mask):
         changes["parts"] = tuple(
-            part._replace(name=packing.make_readable(part.name)) for part in verdict.parts
+            MaskedPart(*part[:3], packing.make_readable(part[3])) for part in verdict.parts
         )
     return _short(verdict.model_copy(update=changes))
 

@@ -17,7 +17,7 @@ from questions import decide as decide_on
 from toolgate_bus.protocol.events import Continue, Modify
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.definitions import FLEET
-from toolgate_orchestrator import Call
+from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.system]
@@ -202,6 +202,21 @@ async def all_kinds_of_traffic(gate, plain):
         await cancelled
 
 
+async def results_of_all_kinds(gate):
+    """Rulings on results: given, masked, replaced, withheld, and what a shadow would have done."""
+    rules = [
+        {},
+        {"left": "mask secret"},
+        {"left": "replace another"},
+        {"left": "deny"},
+        {"left": "hang"},
+        {"right": "mask secret"},
+    ]
+    for each in rules:
+        call = Call("search", {"rules": each}, TOOLS, at=Caller("s", agent="shop"))
+        await gate.rule_on_result(call, None, "a secret")
+
+
 async def test_the_exporter_counts_exactly_what_the_agents_process_counted(
     exporters, schedulers, server_url, namespace, wait_until, tmp_path
 ):
@@ -223,6 +238,11 @@ async def test_the_exporter_counts_exactly_what_the_agents_process_counted(
                 lambda: gate._client.bus.read_set >= {"alpha", "beta", "gamma", "watcher", "giver"}
             )
             await all_kinds_of_traffic(gate, plain)
+            await schedulers.start("result_rulers:left")
+            await schedulers.start("result_rulers:right", "--shadow")
+            await wait_until(lambda: len(gate._client.directory.announced) == 7)
+            await wait_until(lambda: gate._client.bus.read_set >= {"left", "right"})
+            await results_of_all_kinds(gate)
             notes(gate)
         (tmp_path / "rules.yaml").write_text("rules: []\n")
         await schedulers.start("policy", "--config", tmp_path / "rules.yaml", "--tools", "local_*")

@@ -107,7 +107,7 @@ def test_one_is_explained(archive):
     assert "Too late to count: slow" in text
     told = json.loads(toolgate("show", "ab" + "0" * 29 + "1", "--from", archive, "--json"))
     assert set(told) == {"decision", "after", "explained"}
-    assert set(told["explained"]) == {"asked", "heard", "why", "after", "beside"}
+    assert set(told["explained"]) == {"asked", "heard", "why", "result", "after", "beside"}
 
 
 def test_of_several_that_begin_so_all_are_named(archive):
@@ -238,3 +238,39 @@ def test_what_is_not_committed_yet_is_not_read(archive):
     (archive / "facts-2026-11-21T15Z-000.jsonl").write_bytes(line_of(decision(10)))
     assert numbers(shown("--json", "--from", archive)) == [0, 1, 2, 3]
     assert check(archive).whole
+
+
+def test_what_became_of_a_result_stands_below_its_decision_and_is_filtered_by(tmp_path):
+    def ruled(number, outcome, seq, **fields):
+        told = {
+            "event": "tool:result",
+            "decision_id": decision(number)["id"],
+            "orchestrator": "o",
+            "seq": seq,
+        }
+        entry = f"{NOON + 3 * HOUR + seq}-0"
+        return {**told, "entry": entry, "at": 2.0, "tool": "x", "outcome": outcome, "why": outcome, **fields}
+
+    mask = {"scheduler": "pii", "action": "mask", "phase": "result", "priority": 0, "seconds": 0.002}
+    parts = {"masks": [["/a/0", 2, 9, "card"], ["", None, None, ""]]}
+    facts = [
+        *map(decision, range(3)),
+        ruled(0, "masked", 5, scheduler="pii", reason="cards", verdicts=[{**mask, **parts}], silent=["slow"]),
+        ruled(1, "released", 6, verdicts=[]),
+    ]
+    archive = kept(tmp_path / "results", facts)
+    where = ("--from", archive, "--json")
+    assert [one["tool_name"] for one in shown(*where, "--result", "masked")] == ["tool0"]
+    both = shown(*where, "--result", "masked", "--result", "released")
+    assert [one["result"]["outcome"] for one in both] == ["masked", "released"]
+    assert [one["tool_name"] for one in shown(*where, "--scheduler", "pii")] == ["tool0"]
+    assert "choose one of: released, masked, replaced, withheld" in toolgate("--result", "lost", *where)
+    printed = toolgate("--from", archive, "--result", "masked")
+    assert "result masked  pii: cards" in printed
+    assert "pii  mask  2.0 ms  card at /a/0, characters 2 to 9, all of it" in printed
+    assert "slow  silent" in printed
+    told = toolgate("show", decision(0)["id"], "--from", archive)
+    assert "Its result" in told
+    assert "pii masked parts of it: card at /a/0, characters 2 to 9, all of it." in told
+    [explained] = shown("show", decision(0)["id"], *where)
+    assert explained["explained"]["result"][0].startswith("The result was given without what was masked")

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from toolgate_bus.commands.decisions.explained import explain
 from toolgate_bus.commands.decisions.rules import PROBLEMS, RULES, rule_of
 from toolgate_bus.protocol.events import Outcome, Why
+from toolgate_orchestrator.decision.results.given_result import ResultOutcome, ResultWhy
 
 pytestmark = pytest.mark.pure
 
@@ -322,3 +323,47 @@ def test_whatever_stands_in_the_record_it_is_told_in_words(changed, verdicts, fa
 def test_a_call_of_a_stopped_agent_is_no_schedulers_affair():
     decision = {**BASE, "outcome": "deny", "why": "denied", "scheduler": "operator"}
     assert rule_of(decision).startswith("An operator has stopped the agent")
+
+
+MASK = {"masks": [["/text", 4, 12, "api key"], ["", None, None, ""]], "reason": "it has a key"}
+
+
+def ruled(outcome="masked", why="masked", *verdicts, **fields):
+    """What it says of a result on which schedulers ruled so."""
+    return told(result={"outcome": outcome, "why": why, "verdicts": list(verdicts), **fields}).result
+
+
+def test_it_says_what_became_of_the_result_and_what_was_masked_by_whom():
+    assert told().result == ()
+    assert ruled(
+        "masked",
+        "masked",
+        verdict("pii", "mask", **MASK),
+        verdict("judge", "replace", replaced=True, again=True),
+        verdict("trial", "deny", reason="no.", shadow=True),
+        size=5200,
+        cut=100,
+        silent=["slow"],
+        disagreeing=["trial"],
+    ) == (
+        "The result of 5,200 bytes was given without what was masked.",
+        "pii masked parts of it: api key at /text, characters 4 to 12, all of it, because: it has a key.",
+        "judge gave another result when asked again, about the other result.",
+        "trial withheld it (shadow: it does not count), because: no.",
+        "slow gave no answer about it in time.",
+        "Its last 100 bytes were cut off, as no scheduler was sent them.",
+        "Had the shadow trial counted, the LLM would not have got the result so.",
+    )
+
+
+@pytest.mark.parametrize("why", get_args(ResultWhy))
+@pytest.mark.parametrize("outcome", get_args(ResultOutcome))
+def test_each_end_of_a_result_has_words_of_its_own(outcome, why):
+    (words,) = ruled(outcome, why)
+    assert "ended as" not in words
+    assert words.count(".") == 1
+
+
+@given(st.dictionaries(st.sampled_from(["outcome", "why", "verdicts", "size", "silent"]), junk))
+def test_nothing_in_the_record_of_a_result_can_break_it(result):
+    told(result=result)

@@ -123,6 +123,25 @@ def test_who_denied_held_and_replaced_is_told():
     assert rows[("router",)].replaced == 1
 
 
+def test_results_that_were_ruled_on_are_told_by_what_became_of_them_and_by_whom():
+    def ruled(number, outcome, scheduler=""):
+        fields = {"decision_id": f"d{number}", "tool": "read", "verdicts": [], "scheduler": scheduler}
+        return fact("tool:result", number, outcome=outcome, why="x", agent="anna", **fields)
+
+    lines = [
+        ruled(1, "released"),
+        ruled(2, "masked", "pii"),
+        ruled(3, "replaced", "pii"),
+        ruled(4, "withheld", "policy"),
+        ruled(5, "cancelled"),
+    ]
+    total = total_of(reported(lines).values())
+    assert (total.results, total.masked, total.withheld, total.calls) == (5, 2, 1, 0)
+    by = reported(lines, ["scheduler", "agent", "tool"])
+    figures = by["pii", "anna", "read"]
+    assert (figures.results, figures.masked, figures.withheld) == (2, 2, 0)
+
+
 def test_decisions_that_local_tables_alone_gave_are_counted():
     by_table = {"scheduler": "policy", "action": "continue", "revision": "v1@3f2a local"}
     asked = {"scheduler": "router", "action": "continue", "revision": "v1"}

@@ -10,10 +10,11 @@ import pytest
 from bus_strategies import json_maps, texts, verdicts
 from hypothesis import given
 from hypothesis import strategies as st
+from questions import question_about
 from toolgate_bus.errors import CodecError, ConfigError
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.compression import compress, decompress
-from toolgate_bus.protocol.events import Continue, Deny
+from toolgate_bus.protocol.events import Continue, Deny, Replace, SentResult
 from toolgate_bus.protocol.revision import Revision, revision_of
 from toolgate_bus.protocol.signing import Keyring, digest
 from toolgate_bus.transport.heartbeats import (
@@ -217,13 +218,56 @@ def test_items_of_both_versions_share_a_frame_and_a_third_is_counted():
     assert one[:4] == two[:4] == (ID, 1, b"x", None)
 
 
-@pytest.mark.parametrize(("phase", "reason"), [(4, "phase"), (127, "phase"), (128, "malformed")])
+@pytest.mark.parametrize(("phase", "reason"), [(6, "phase"), (127, "phase"), (128, "malformed")])
 def test_a_phase_that_nobody_knows_yet_is_counted_as_that(phase, reason):
     before, unknown, after = packing.items(
         packing.frame([packing.item(ID, number, b"", None, 2) for number in (0, phase, 1)])
     )
     assert (before.phase, unknown.reason, after.phase) == (0, reason, 1)
     assert packing.items(packing.frame([packing.item(ID, phase, b"")]))[0].reason == "malformed"
+
+
+@pytest.mark.parametrize("field", ["result", "success", "result_cut", "session_labels"])
+def test_a_question_of_version_one_has_no_field_of_a_result(field):
+    fields = {"phase": "select", "tool_name": "search", field: True}
+    assert refusal(codec.question, packing.Item(ID, 0, packing.pack(fields), None, 1)) == "malformed"
+
+
+def test_a_question_about_a_call_has_no_result_whatever_it_says():
+    nested = b"\x91" * 500 + b"\xc0"
+    for result in (packing.pack("x"), nested):
+        body = b"\x83" + b"".join((packing.pack("phase"), packing.pack("select"), packing.pack("tool_name")))
+        body += packing.pack("search") + packing.pack("result") + result
+        assert codec.question(packing.Item(ID, 0, body, None, 2)).result is None
+
+
+def test_a_replacement_by_nothing_is_a_replacement():
+    for result in (None, {"a": None, "b": [None]}):
+        said = Replace(result=result)
+        assert codec.decode_verdict(codec.verdict_body(said)).verdict == said
+
+
+def test_rulings_on_a_result_have_numbers_of_their_own():
+    numbers = [packing.NUMBERS["result", again] for again in (False, True)]
+    assert numbers == [4, 5]
+    body = packing.pack({"phase": "result", "tool_name": "t", "result_form": "text", "result": b"r"})
+    read = [codec.question(packing.Item(ID, number, body, None, 2)) for number in numbers]
+    assert [(one.phase, one.again, one.result) for one in read] == [
+        ("result", False, "r"),
+        ("result", True, "r"),
+    ]
+
+
+@given(json_maps | texts)
+def test_a_result_travels_as_one_string_of_bytes_and_comes_back_as_it_was(result):
+    is_text = isinstance(result, str)
+    data = result.encode() if is_text else json.dumps(result, ensure_ascii=False).encode()
+    sent = SentResult("text" if is_text else "json", data, False, True)
+    asked = question_about("t", {}, phase="result", result=sent, session_labels=None)
+    body = codec.question_body(asked, {}, truncated=False)
+    read = codec.question(packing.Item(ID, 4, body, None, 2))
+    assert (read.result, read.success, read.result_cut) == (result, False, True)
+    assert read.session_labels is None
 
 
 def test_a_second_round_of_verify_has_a_number_of_its_own_and_says_so_to_an_author():

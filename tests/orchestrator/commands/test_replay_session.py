@@ -18,6 +18,7 @@ from toolgate_orchestrator.commands.replay.playback import Playback
 from toolgate_orchestrator.commands.replay.provider_replay import tool_results
 from toolgate_orchestrator.commands.replay.report import milliseconds, report_on
 from toolgate_orchestrator.commands.replay.session import (
+    ReplayedRun,
     ReplayOptions,
     call_faults,
     check_loop,
@@ -25,6 +26,7 @@ from toolgate_orchestrator.commands.replay.session import (
     replay_run,
 )
 from toolgate_orchestrator.commands.replay.with_schedulers import specs_of, targets_of
+from toolgate_orchestrator.decision.results.given_result import GivenResult, withhold
 
 OWN = Path(__file__).parents[2] / "data" / "runs.jsonl"
 
@@ -221,6 +223,45 @@ def test_a_replacement_that_did_not_take_effect_is_noticed() -> None:
     served(playback)
     told_so(playback)
     assert "other arguments than decided" in faults(playback, ruled("a", decision("modify", tool="y", p=9)))
+
+
+@pure
+@pytest.mark.parametrize(
+    ("given", "told", "fault"),
+    [
+        (
+            GivenResult("[withheld]", "masked", "masked", None, "pii", frozenset({"hidden A"})),
+            "[withheld]",
+            "",
+        ),
+        (
+            GivenResult("[withheld]", "masked", "masked", None, "pii", frozenset({"hidden A"})),
+            "a hidden A",
+            "told the LLM what a scheduler had hidden",
+        ),
+        (withhold("denied", "not for you", "pii"), "its result is withheld: not for you", "was not told why"),
+        (withhold("denied", "not for you", "pii"), withhold("denied", "not for you").value, ""),
+        (GivenResult("A"), "X", "the LLM was told another"),
+    ],
+)
+def test_what_schedulers_let_the_llm_see_of_a_result_is_no_fault_and_anything_else_is(
+    given: GivenResult, told: str, fault: str
+) -> None:
+    playback = broken_playback()
+    playback.say()
+    served(playback)
+    playback.hear([("a", told), ("b", "B")])
+    rulings = ruled("a", decision("continue"))
+    rulings.results["d"] = given
+    found = faults(playback, rulings)
+    assert fault in found
+    assert bool(fault) == bool(found)
+    first, second = collect_calls(playback, rulings)
+    assert (first.given, second.given) == (given, None)
+    run = ReplayedRun(playback.run, (first, second), (), True, "")
+    totals = report_on("", "", 1.0, [run], {}).totals
+    assert totals["results_ruled"] == 1
+    assert totals["results_withheld"] == (given.outcome == "withheld")
 
 
 @pure

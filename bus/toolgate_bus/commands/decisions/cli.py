@@ -12,7 +12,12 @@ from typing import Annotated, Any, BinaryIO, Final
 
 import typer
 
-from toolgate_bus.commands.completion import complete_outcome, complete_scheduler, complete_why
+from toolgate_bus.commands.completion import (
+    complete_outcome,
+    complete_result,
+    complete_scheduler,
+    complete_why,
+)
 from toolgate_bus.commands.decisions.archive_reader import ArchiveReport, check
 from toolgate_bus.commands.decisions.archive_store import line_of
 from toolgate_bus.commands.decisions.archiver import archive
@@ -140,6 +145,15 @@ WhyOption = Annotated[
         complete=complete_why,
     ),
 ]
+ResultOption = Annotated[
+    list[str] | None,
+    _which(
+        "--result",
+        metavar="RESULT",
+        help_="Only those whose result was released, masked, replaced or withheld.",
+        complete=complete_result,
+    ),
+]
 SessionOption = Annotated[
     str | None, _which("--session", metavar="ID", help_="Only of this session; its beginning is enough.")
 ]
@@ -193,6 +207,7 @@ def decisions(
     scheduler: SchedulerOption = None,
     outcome: OutcomeOption = None,
     why: WhyOption = None,
+    result: ResultOption = None,
     session: SessionOption = None,
     agent: AgentOption = None,
     label: LabelOption = None,
@@ -210,14 +225,16 @@ def decisions(
       toolgate decisions --limit 20
       toolgate decisions --outcome deny --tool 'web_*' --since 10m
       toolgate decisions --follow --scheduler policy
+      toolgate decisions --result withheld --result masked
       toolgate decisions --shadow        what rehearsing schedulers would change
       toolgate decisions show 3f2a       explain that one
 
     Oldest first. Arguments stand as they left the agent's process: redacted
     values are placeholders. The record keeps one hour; an archive (`archive`,
     `--from`) as long as you like. With --json, one object a line. A decision
-    must match all filters that you give. If you give --tool, --outcome or --why
-    several times, one of its values is enough. Times are by the server's clock.
+    must match all filters that you give. If you give --tool, --outcome, --why or
+    --result several times, one of its values is enough. Times are by the server's
+    clock. Below a decision stands what schedulers ruled on the result of its call.
 
     --shadow compares each decision with the decision that would have been made
     if the shadow had counted. The shadow would veto, reroute, have a person
@@ -234,7 +251,7 @@ def decisions(
         raise ConfigError("--follow: shows new decisions, so it cannot be combined with --until or --from")
     named = None if shadow else scheduler  # a shadow is not among those asked: see below
     others = (tool or (), named, outcome or (), why or (), session, agent, label or ())
-    which = partial(parse_filters, *others, since, until, id_)
+    which = partial(parse_filters, *others, since, until, id_, result=result or ())
     which(now=time.time())  # a wrong option needs no server
 
     async def do(source: Source) -> None:

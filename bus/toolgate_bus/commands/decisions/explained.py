@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from toolgate_bus.commands.decisions.explained_results import explain_result
 from toolgate_bus.commands.decisions.rules import PROBLEMS, UNASKED, rule_of
 from toolgate_bus.commands.decisions.wait import describe_wait
 from toolgate_bus.errors import CodecError
@@ -53,6 +54,8 @@ class Explanation:
     """Verdict of each scheduler that came in time, in order, and the schedulers that were silent."""
     why: tuple[str, ...]
     """Outcome, the rule that decided, and the words that the LLM was told."""
+    result: tuple[str, ...]
+    """What schedulers ruled on the result of the call, if they were asked."""
     after: tuple[str, ...]
     """Tools that ran, with their results."""
     beside: tuple[str, ...]
@@ -61,7 +64,7 @@ class Explanation:
     @property
     def sentences(self) -> tuple[str, ...]:
         """All sentences, in order."""
-        return (*self.asked, *self.heard, *self.why, *self.after, *self.beside)
+        return (*self.asked, *self.heard, *self.why, *self.result, *self.after, *self.beside)
 
     def as_json(self) -> dict[str, list[str]]:
         """Return the parts, for scripts and pages."""
@@ -90,6 +93,7 @@ def explain(decision: Fact, facts: Iterable[Fact] = (), now: float = 0.0) -> Exp
         tuple(_explain_call(decision)),
         tuple(_explain_verdicts(decision, counted)),
         tuple(_why(decision, counted, now)),
+        tuple(explain_result(decision)),
         tuple(_after(decision, aftermath(decision, facts))),
         tuple(_beside(decision, [one for one in verdicts if one.get("late") or one.get("shadow")])),
     )

@@ -19,6 +19,8 @@ Fact = Mapping[str, Any]
 
 OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
 WHYS: Final[tuple[str, ...]] = get_args(Why)
+RESULTS: Final = ("released", "masked", "replaced", "withheld", "cancelled")
+"""What became of the result of a call, if schedulers ruled on it."""
 MAX_HOLD_S: Final = 900.0
 """Seconds after the last decision in which late verdicts can still arrive."""
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -44,6 +46,8 @@ class Filters:
     until: float | None = None
     id: str | None = None
     """Beginning of the decision's id."""
+    results: tuple[str, ...] = ()
+    """What became of the result of the call."""
 
     def match(self, decision: Fact) -> bool:
         """Return whether a decision matches. Its fields come off a wire."""
@@ -58,6 +62,7 @@ class Filters:
             and self.agent in (None, decision.get("agent"))
             and (not self.outcomes or decision.get("outcome") in self.outcomes)
             and (not self.whys or decision.get("why") in self.whys)
+            and (not self.results or _dict(decision.get("result")).get("outcome") in self.results)
             and (not self.tools or any(fnmatchcase(name, glob) for name in names for glob in self.tools))
             and all(has.get(key) == value for key, value in self.labels)
             and (self.scheduler is None or self.scheduler in _recipients_of(decision))
@@ -81,9 +86,11 @@ def parse_filters(
     id_: str | None = None,
     *,
     now: float,
+    result: Sequence[str] = (),
 ) -> Filters:
     """Return the options as filters. `now` is the server's time. ConfigError says what is allowed."""
-    for option, given, allowed in (("--outcome", outcome, OUTCOMES), ("--why", why, WHYS)):
+    chosen = (("--outcome", outcome, OUTCOMES), ("--why", why, WHYS), ("--result", result, RESULTS))
+    for option, given, allowed in chosen:
         for value in given:
             if value not in allowed:
                 raise ConfigError(f"{option}: unknown value {value!r}; choose one of: {', '.join(allowed)}")
@@ -108,6 +115,7 @@ def parse_filters(
         begins,
         ends,
         None if id_ is None else parse_id_prefix("--id", id_),
+        tuple(result),
     )
 
 
@@ -150,10 +158,16 @@ def _starts(value: object, prefix: str | None) -> bool:
 
 def _recipients_of(decision: Fact) -> set[object]:
     """Return the schedulers that were asked about a decision, as far as the record says."""
-    verdicts, names = decision.get("verdicts"), set[object]()
-    if isinstance(verdicts, list):
-        names = {str(one.get("scheduler")) for one in verdicts if isinstance(one, Mapping)}
-    for key in ("silent", "asked"):
-        told = decision.get(key)
-        names |= {one for one in told if isinstance(one, str)} if isinstance(told, list) else set()
+    names = set[object]()
+    for about in (decision, _dict(decision.get("result"))):
+        verdicts = about.get("verdicts")
+        if isinstance(verdicts, list):
+            names |= {str(one.get("scheduler")) for one in verdicts if isinstance(one, Mapping)}
+        for key in ("silent", "asked"):
+            told = about.get(key)
+            names |= {one for one in told if isinstance(one, str)} if isinstance(told, list) else set()
     return names
+
+
+def _dict(value: object) -> Fact:
+    return value if isinstance(value, Mapping) else {}

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, cast
 
 from toolgate_bus.commands.decisions.explained import MIN_WAITED_S, aftermath, explain
+from toolgate_bus.commands.decisions.explained_results import describe_masks
 from toolgate_bus.commands.decisions.filters import Filters
 from toolgate_bus.commands.decisions.source import REMEMBERED, ServerSource, Source, decisions_in, facts_for
 from toolgate_bus.commands.decisions.wait import describe_wait
@@ -20,7 +21,7 @@ from toolgate_bus.errors import CodecError, ConfigError, ToolgateError
 from toolgate_bus.facts.join import DecisionJoiner, join_decisions
 from toolgate_bus.facts.shadow_report import Disagreement, ShadowTotals, add_to_totals, disagreements
 from toolgate_bus.protocol.events import OVERRULED
-from toolgate_bus.protocol.fact_events import TOLD_AS_DECISION
+from toolgate_bus.protocol.fact_events import TOLD_AS_DECISION, TOOL_RESULT
 from toolgate_bus.ruling.counterfactual import CHANGES
 from toolgate_bus.telemetry.printable import describe_call, shorten
 
@@ -32,6 +33,13 @@ _COLOURS: Final = {
     "deny": "red",
     "cancelled": "magenta",
     "pending": "cyan",
+}
+_RESULT_COLOURS: Final = {
+    "released": "green",
+    "masked": "yellow",
+    "replaced": "yellow",
+    "withheld": "red",
+    "cancelled": "magenta",
 }
 _WOULD: Final = {
     "veto": "would veto",
@@ -49,6 +57,7 @@ _PARTS: Final = {
     "asked": "Asked",
     "heard": "Heard",
     "why": "Decided",
+    "result": "Its result",
     "after": "Afterwards",
     "beside": "Beside it",
 }
@@ -82,8 +91,37 @@ def print_decision(console: Terminal, decision: Fact) -> None:
         if isinstance(verdict, dict)
     ]
     lines += [f"{_MARGIN}[dim]{escape(str(name))}  silent[/]" for name in decision["silent"]]
+    lines += [f"{_MARGIN}{line}" for line in _result_lines(decision.get("result"))]
     for line in lines:
         console.print(line, soft_wrap=True)
+
+
+def print_result(console: Terminal, decision: Fact) -> None:
+    """Print what became of the result of a call whose decision was printed before."""
+    lines = _result_lines(decision.get("result"))
+    tool = escape(shorten(str(decision["tool_name"]), _MAX_AGENT))
+    for line in (f"{tool} {escape(decision['id'][:_ID])}: {lines[0]}", *lines[1:]) if lines else ():
+        console.print(f"{_MARGIN}{line}", soft_wrap=True)
+
+
+def _result_lines(result: object) -> list[str]:
+    """Return lines about the ruling on what the call gave, with every verdict on that."""
+    if not isinstance(result, dict) or not result.get("outcome"):
+        return []
+    outcome, who = str(result["outcome"]), result.get("scheduler")
+    words = result.get("reason") or (result.get("why") if result.get("why") != "agreed" else "")
+    told = f"{who}: {words}" if who and words else str(who or words or "")
+    lines = [f"result [{_RESULT_COLOURS.get(outcome, 'white')}]{escape(outcome)}[/]  {escape(told)}".rstrip()]
+    verdicts = result.get("verdicts")
+    for verdict in verdicts if isinstance(verdicts, list) else ():
+        if isinstance(verdict, dict):
+            parts = describe_masks(verdict)
+            lines.append(f"[dim]  {escape(_verdict(verdict))}{escape(f'  {parts}' if parts else '')}[/]")
+    silent = result.get("silent")
+    lines += [
+        f"[dim]  {escape(str(name))}  silent[/]" for name in (silent if isinstance(silent, list) else ())
+    ]
+    return lines
 
 
 def print_disagreements(console: Terminal, found: Sequence[Disagreement]) -> None:
@@ -226,9 +264,14 @@ async def follow(listing: DecisionListView, source: ServerSource, limit: int) ->
     async with aclosing(cast("AsyncGenerator[Fact, None]", source.reader.follow())) as coming:
         async for fact in coming:
             made = gathering.take(fact)
+            is_result = fact["event"] == TOOL_RESULT
             new = fact["event"] in TOLD_AS_DECISION or listing.shadow
-            if made is not None and new and listing.wants(made):
+            if made is None or not listing.wants(made):
+                continue
+            if new or (is_result and listing.filters.results):
                 listing.show(made)
+            elif is_result and not listing.as_json:
+                print_result(console, made)
 
 
 async def find_decision(source: Source, prefix: str) -> tuple[Fact, list[Mapping[str, Any]]]:

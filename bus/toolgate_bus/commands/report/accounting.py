@@ -22,6 +22,7 @@ from toolgate_bus.facts.observed_calls import ObservedCalls
 from toolgate_bus.ledger.money.journal import is_entry
 from toolgate_bus.ledger.money.limits import BudgetDescription
 from toolgate_bus.ledger.money.rebuild import SeenEntries
+from toolgate_bus.protocol.fact_events import TOOL_RESULT
 from toolgate_bus.protocol.money import is_amount, micro
 from toolgate_bus.telemetry.fact_metrics import is_local
 
@@ -128,6 +129,8 @@ class ReportBuilder:
             self._take_call(line, at)
         elif event == "usage":
             self._take_request(line, at)
+        elif event == TOOL_RESULT and self.period.has(at):
+            self._take_result(line)
 
     def finish(self, unsettled: Collection[str] = ()) -> None:
         """Put costs that no budget paid outside budgets, but for the decisions that still hold money."""
@@ -240,6 +243,13 @@ class ReportBuilder:
             self._row(row).calls += 1
             if is_amount(cost) and cost:
                 self._tell_cost(CallCost(row, cost, (id_,) if id_ else (), _kind(whose)))
+
+    def _take_result(self, fact: Fact) -> None:
+        whose, outcome = self._whose(fact, str(fact.get("decision_id") or "")), fact.get("outcome")
+        figures = self._row(replace(whose, scheduler=str(fact.get("scheduler") or "")).key(self.by))
+        figures.results += 1
+        figures.masked += outcome in ("masked", "replaced")
+        figures.withheld += outcome == "withheld"
 
     def _take_request(self, fact: Fact, at: float) -> None:
         id_, number = str(fact.get("decision_id") or ""), fact.get("seq")

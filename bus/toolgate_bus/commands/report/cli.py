@@ -99,7 +99,8 @@ def report(
     Outside budgets are costs that calls reported and no budget paid. Saved is
     the average cost, in this report, of the LLM's own choice, less the cost of
     the call that ran in its place; if no such call ran, it is not known and not
-    counted. Held calls are shown with their time to the decision.
+    counted. Held calls are shown with their time to the decision. Results are those
+    that schedulers ruled on: how many were masked or replaced, and how many withheld.
 
     Below the figures are calls that ran, and that a rule which only observes or a
     shadow would have denied, or asked a person about: how often, with an example.

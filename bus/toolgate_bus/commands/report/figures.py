@@ -40,6 +40,11 @@ class ReportFigures:
     """Number of calls that cost more than was reserved."""
     local: int = 0
     """Number of decisions that local tables gave, without a question to any scheduler."""
+    results: int = 0
+    """Number of results of calls that schedulers ruled on."""
+    masked: int = 0
+    """Number of results of which a part was masked, or that were replaced."""
+    withheld: int = 0
     units: dict[str, int] = field(default_factory=dict)
     """Amounts of other units than money that the ledger counted, in their smallest part."""
 

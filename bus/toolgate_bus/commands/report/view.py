@@ -16,7 +16,12 @@ from toolgate_bus.protocol.money import format_amount
 from toolgate_bus.telemetry.printable import visible
 
 _MONEY: Final = ("spent", "outside", "saved")
-_HEADS: Final = {"outside": "outside budgets", "held_s": "held for"}
+_HEADS: Final = {
+    "outside": "outside budgets",
+    "held_s": "held for",
+    "masked": "results masked",
+    "withheld": "results withheld",
+}
 _ALWAYS: Final = frozenset({"spent", "saved", "requests", "calls", "denied", "held"})
 _MAIN: Final = frozenset({"spent", "calls", "denied"})
 """Figures that are shown however narrow the terminal is."""
@@ -93,6 +98,9 @@ def _table(accounting: ReportBuilder, rows: Rows, total: ReportFigures, told: Re
         amount = format_amount(total.outside)
         outside = f"Outside budgets: {amount}, reported by calls that no budget paid for."
         console.print(outside, soft_wrap=True)
+    if total.results:
+        words = f"Results ruled on: {total.results:,}; masked or replaced {total.masked:,}"
+        console.print(f"{words}, withheld {total.withheld:,}.", soft_wrap=True)
     _tell_observed(accounting, console)
     if accounting.observed.lines:
         console.print(observed_table(accounting.observed))

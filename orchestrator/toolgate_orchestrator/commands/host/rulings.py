@@ -16,6 +16,7 @@ from toolgate_bus.protocol.events import Decision, ReceivedVerdict
 from toolgate_bus.telemetry.printable import shorten, visible
 
 from toolgate_orchestrator.decision.gate import Gate
+from toolgate_orchestrator.decision.results.given_result import GivenResult
 
 NAME = "toolgate-rulings"
 _MOMENT_S = 0.02
@@ -31,6 +32,8 @@ class Rulings:
     """Decisions by their id, in order."""
     late: dict[str, list[ReceivedVerdict]] = field(default_factory=dict)
     """Verdicts that came after the decision, by its id."""
+    results: dict[str, GivenResult] = field(default_factory=dict)
+    """What was given of results that schedulers ruled on, by the decision's id."""
     _gate: Gate | None = None
     _of_call: dict[str, list[str]] = field(default_factory=dict)
     _came: asyncio.Event = field(default_factory=asyncio.Event)
@@ -45,6 +48,7 @@ class Rulings:
             rulings._gate = gate
             gate.subscribe(rulings._on_decision)
             gate.subscribe_late(rulings._too_late)
+            gate.subscribe_results(rulings._on_result)
         for event in ("tool:selected", "policy:violation"):
             session.coordinator.hooks.register(event, rulings._about, name=NAME)
         return rulings
@@ -91,6 +95,9 @@ class Rulings:
 
     def _on_decision(self, decision: Decision) -> None:
         self.decisions[decision.id] = decision
+
+    def _on_result(self, decision_id: str, given: GivenResult) -> None:
+        self.results[decision_id] = given
 
     def _too_late(self, decision_id: str, heard: ReceivedVerdict) -> None:
         self.late.setdefault(decision_id, []).append(heard)

@@ -131,7 +131,8 @@ def replay(
 
     The recorded assistant messages stand for the LLM, and the recorded results for the tools. If a call is
     rerouted, it returns the result recorded for that tool and those arguments, from its own run or else from
-    the file. If there is none, it returns the original's result, marked `unrecorded`.
+    the file. If there is none, it returns the original's result, marked `unrecorded`. Schedulers that rule on
+    results see the recorded results, and the report tells which they masked, replaced or withheld.
 
     [bold]toolgate replay runs.jsonl --with policy=old.yaml --against policy=new.yaml[/]
 
@@ -142,10 +143,10 @@ def replay(
     [bold]toolgate replay --against policy=new.yaml --since 30m[/]
 
     Questions from the record go to the --against schedulers, never to the living ones, and their outcome is
-    compared with the recorded one. The record has neither the tools' schemas nor the agents' limits on
-    schedulers, so replacements are not checked by them. Rules that go by the clock (rate limits, windows) see
-    the calls at the speed of the replay. Random choices (canaries without `sticky`, strategy `random`) are
-    drawn again.
+    compared with the recorded one. The record has no results, so nobody rules on them. It has neither the
+    tools' schemas nor the agents' limits on schedulers, so replacements are not checked by them. Rules that
+    go by the clock (rate limits, windows) see the calls at the speed of the replay. Random choices (canaries
+    without `sticky`, strategy `random`) are drawn again.
 
     --json of a plain replay has `totals`, `by_tool`, `by_scheduler`, `violations`, `contexts` (a digest of
     each run's final conversation, to compare loops by) and `calls`: the outcome of each call, and every

@@ -43,6 +43,10 @@ class SchedulerFigures:
     """Number of calls denied by its verdict or by its silence."""
     rerouted: int = 0
     """Number of calls that ran as it decided."""
+    masked: int = 0
+    """Number of results of which it had a part hidden, or that it replaced."""
+    withheld: int = 0
+    """Number of results that it withheld, by its verdict or its silence."""
     late: int = 0
     silent: int = 0
     invalid: int = 0
@@ -104,12 +108,16 @@ def report_on(
 def _totals(
     runs: Sequence[ReplayedRun], calls: Sequence[ReplayedCall], schedulers: Sequence[SchedulerFigures]
 ) -> dict[str, int]:
+    given = Counter(one.given.outcome for one in calls if one.given is not None)
     outcomes, sources = Counter(one.outcome for one in calls), Counter(one.source for one in calls)
     return {
         "runs": len(runs),
         "turns": sum(len(run.run.turns) for run in runs),
         "calls": len(calls),
         "results": sum(one.result is not None for one in calls),
+        "results_ruled": given.total(),
+        "results_masked": given["masked"] + given["replaced"],
+        "results_withheld": given["withheld"],
         "ruled": sum(one.has_ruling for one in calls),
         **{outcome: outcomes[outcome] for outcome in ("run", "vetoed", "rerouted", "not_run")},
         "unrecorded": sources["unrecorded"],
@@ -175,6 +183,9 @@ def _attribute(one: ReplayedCall, of: Any) -> None:
     decision = one.decision
     if decision is None:
         return
+    if (given := one.given) is not None and given.scheduler is not None:
+        of(given.scheduler).masked += given.outcome in ("masked", "replaced")
+        of(given.scheduler).withheld += given.outcome == "withheld"
     for name in decision.silent:
         of(name).late += name in one.late
         of(name).silent += name not in one.late
@@ -202,6 +213,9 @@ def call_record(run: int, one: ReplayedCall) -> dict[str, Any]:
         "result_source": one.source,
         "recorded_result": one.call.result,
         "result": one.result,
+        "given": one.given.outcome if one.given else None,
+        "given_by": one.given.scheduler if one.given else None,
+        "given_why": (one.given.reason or one.given.why) if one.given else None,
         "ruled": one.has_ruling,
         "why": decision.why if decision else None,
         "reason": decision.reason if decision else None,

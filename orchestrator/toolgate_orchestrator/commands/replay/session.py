@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from amplifier_core import AmplifierSession, ToolResult
 from toolgate_bus.errors import ConfigError
@@ -22,8 +22,11 @@ from toolgate_bus.protocol.events import Decision, ReceivedVerdict
 from toolgate_orchestrator.commands.host.rulings import Rulings
 from toolgate_orchestrator.commands.replay.playback import CAPABILITY, Playback, Source, Trace
 from toolgate_orchestrator.commands.replay.provider_replay import NAME, tool_results
+from toolgate_orchestrator.decision.results.given_result import GivenResult
 from toolgate_orchestrator.modules.context_simple import without_timestamp
 
+SHORT: Final = 4
+"""Hidden texts with fewer characters stand everywhere."""
 CallOutcome = Literal["run", "rerouted", "vetoed", "not_run"]
 
 
@@ -47,6 +50,8 @@ class ReplayedCall:
     decision: Decision | None = None
     afterwards: tuple[ReceivedVerdict, ...] = ()
     """Verdicts after the decision: too late, or no longer needed because of a denial."""
+    given: GivenResult | None = None
+    """What schedulers let the LLM see of its result; None if nobody ruled on it."""
 
     @property
     def late(self) -> frozenset[str]:
@@ -88,7 +93,9 @@ def collect_calls(playback: Playback, rulings: Rulings) -> tuple[ReplayedCall, .
             outcome = "vetoed"
         result = trace.answers[0] if trace.answers else None
         afterwards = tuple(rulings.late.get(decision.id, ())) if decision else ()
-        calls.append(ReplayedCall(call, outcome, tool, arguments, source, result, decision, afterwards))
+        given = rulings.results.get(decision.id) if decision else None
+        ran_so = (outcome, tool, arguments, source)
+        calls.append(ReplayedCall(call, *ran_so, result, decision, afterwards, given))
     return tuple(calls)
 
 
@@ -125,9 +132,21 @@ def _faults_of(one: ReplayedCall, trace: Trace) -> list[str]:
     faults = []
     if ran.tool != wanted_tool or arguments_key(ran.arguments) != arguments_key(wanted):
         faults.append(f"ran as {ran.tool} with other arguments than decided")
+    if one.given is not None and one.given.changed:
+        return faults + _faults_of_given(one.given, result if trace.answers else "")
     # The kernel's own rendering removes control characters that providers refuse.
     if trace.answers and result != ToolResult(output=ran.text).get_serialized_output():
         faults.append("returned one text, and the LLM was told another")
+    return faults
+
+
+def _faults_of_given(given: GivenResult, told: str) -> list[str]:
+    """Return what is wrong with what the LLM was told of a result that schedulers changed."""
+    faults = []
+    if any(len(text) >= SHORT and text in told for text in given.hidden):
+        faults.append("told the LLM what a scheduler had hidden of its result")
+    if given.outcome == "withheld" and told and str(given.value) not in told:
+        faults.append("had its result withheld, and the LLM was not told why")
     return faults
 
 

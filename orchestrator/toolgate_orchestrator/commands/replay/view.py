@@ -39,7 +39,7 @@ def view(report: Report) -> RenderableType:
     parts: list[RenderableType] = [_tools(report.by_tool)]
     if report.by_scheduler:
         parts += ["", _schedulers(report.by_scheduler)]
-    return Group(*parts, *_different(report.calls), "", *_summary(report))
+    return Group(*parts, *_different(report.calls), *_given(report.calls), "", *_summary(report))
 
 
 def _tools(figures: Iterable[ToolFigures]) -> Table:
@@ -72,6 +72,22 @@ def _different(calls: Iterable[Mapping[str, Any]]) -> list[str]:
     return [*lines, *([f"  … and {more} more: --json has all"] if more > 0 else [])]
 
 
+def _given(calls: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the calls whose results the LLM did not get as they were, with scheduler and reason."""
+    changed = [one for one in calls if one["given"] not in (None, "released")]
+    if not changed:
+        return []
+    more = len(changed) - MAX_CALLS
+    lines = ["", "[bold]Results that were not given as recorded[/]"]
+    for one in changed[:MAX_CALLS]:
+        call = f"{one['tool']} {_arguments(one['arguments'])}"
+        by = f" by {one['given_by']}" if one["given_by"] else ""
+        where = f"run {one['run']} call {one['position']}"
+        became = f"{one['given']}{by}: {one['given_why']}"
+        lines.append(f"  [dim]{where}[/] {escape(call)}: {escape(became)}")
+    return [*lines, *([f"  … and {more} more: --json has all"] if more > 0 else [])]
+
+
 def _call_line(one: Mapping[str, Any]) -> str:
     call = f"{one['tool']} {_arguments(one['arguments'])}"
     came = one["outcome"]
@@ -100,6 +116,9 @@ def _summary(report: Report) -> list[str]:
         f"{counts} in {report.seconds:.1f} s through {escape(report.loop)}.",
         f"{came}; {totals['ruled']} calls ruled on{latency if totals['ruled'] else ''}.",
     ]
+    if totals["results_ruled"]:
+        told = "{results_ruled} results ruled on, {results_masked} masked or replaced, {results_withheld}"
+        lines.append(f"{told.format(**totals)} withheld.")
     notes = {
         "skipped_user_turns": "trailing user turns skipped: nothing in the record answers them",
         "missing_results": "calls have no recorded result; they returned an empty one",

@@ -174,8 +174,24 @@ class RecipientCache:
                 if self._rules_on_results(name, announced.get(name), ever)
                 and self._rules_on(name, announced.get(name), tool)
             }
-            audience = self._of_results[tool] = self._gather(found, announced)
+            audience = self._gather(found, announced)
+            skipped = {
+                name: ExclusionReason("phase", f"{name} does not rule on results")
+                for name in found
+                if name in announced and self._cannot_rule(announced[name])
+            }
+            audience = replace(audience, unasked={RESULT: skipped, AGAIN: skipped} if skipped else {})
+            self._of_results[tool] = audience
         return audience
+
+    def _cannot_rule(self, one: SchedulerInfo) -> bool:
+        """Return whether a scheduler cannot rule on results: by its wire, or as the plan expects more of it.
+
+        One that once asked for results, and no longer does, is asked: it says continue.
+        """
+        limits = self._limits.get(one.name)
+        named = limits is not None and limits.results is True
+        return one.version < packing.NEWEST or (named and RESULT not in one.phases)
 
     def _rules_on_results(self, name: str, one: SchedulerInfo | None, ever: Set[str]) -> bool:
         limits = self._limits.get(name)

@@ -1,4 +1,4 @@
-"""A result as the LLM gets it, and the sentences for one that it does not get. Pure."""
+"""A result as the LLM gets it, and the sentences for one that it does not get."""
 
 from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple
@@ -37,6 +37,13 @@ class GivenResult(NamedTuple):
     scheduler: str | None = None
     hidden: frozenset[str] = frozenset()
     """Texts that were hidden, so that copies of the result can be cleaned, too (`clean`)."""
+    is_cut: bool = False
+    """True if its end was cut off, as no rule has seen it."""
+
+    def __repr__(self) -> str:
+        """Return what a log may show: no hidden text."""
+        told = (self.value, self.outcome, self.why, self.reason, self.scheduler)
+        return f"GivenResult({', '.join(map(repr, told))})"
 
     @property
     def changed(self) -> bool:
@@ -46,11 +53,13 @@ class GivenResult(NamedTuple):
     def clean(self, copy: Any) -> Any:
         """Return a second copy of the result (an artifact, a cause) as it may be seen.
 
-        Hidden texts are hidden in it as well. None if the result was withheld or replaced.
+        Hidden texts are hidden in it as well. None if the result was withheld, replaced or cut.
         """
         if not self.changed:
             return copy
-        return hide_texts(read_result(copy), self.hidden) if self.outcome == "masked" else None
+        if self.outcome != "masked" or self.is_cut:
+            return None
+        return hide_texts(read_result(copy), self.hidden)
 
 
 WITHHELD: Final = "The tool ran, but its result is withheld: {reason}"

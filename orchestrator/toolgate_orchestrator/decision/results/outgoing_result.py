@@ -5,26 +5,30 @@ A text travels as it is, any other value as JSON. Parts that `redact` hides trav
 """
 
 import json
-import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.protocol.events import Mask, MaskedPart, SentResult
+from toolgate_bus.protocol.json_values import read_json
 from toolgate_bus.protocol.packing import make_readable
-from toolgate_bus.ruling.results import ROOT, UnknownPart, mask_parts, path_to
+from toolgate_bus.ruling.results import ROOT, UnknownPart, check_parts, mask_parts, path_to
 from toolgate_bus.telemetry.printable import shorten, visible
 
 from toolgate_orchestrator.decision.question.plain_values import to_plain
 from toolgate_orchestrator.decision.question.redact import HIDDEN, Redactor
 
 _MAX_DEPTH: Final = 64
-_MAX_BITS: Final = 4_096
-"""Bits of a whole number that is written as one."""
+_MAX_NODES: Final = 200_000
+_MAX_BITS: Final = 13_280
+"""Most bits of a whole number that everybody reads: 4,000 digits in JSON."""
+_BEYOND: Final = 4_096
+"""Characters behind the end of a text that is cut in which the rest of a secret is looked for."""
 
 
-class _NoJson(Exception):  # noqa: N818 - it says what a value is
-    """A value cannot be written as JSON."""
+class _NotJson(Exception):  # noqa: N818 - it says what was found
+    """A value has no form in JSON that everybody reads alike."""
 
 
 class _Piece(NamedTuple):
@@ -48,18 +52,37 @@ class OutgoingResult(NamedTuple):
     """Bytes at its end that are not sent, and that nobody is given."""
     pieces: Mapping[str, Sequence[_Piece]] = {}
     """Texts of which parts were redacted, by their paths."""
+    marked: frozenset[str] = frozenset()
+    """Paths of values that were redacted as a whole."""
 
-    def find_own(self, parts: Sequence[MaskedPart]) -> list[MaskedPart]:
+    def find_own(self, parts: Sequence[tuple[str, int | None, int | None, str]]) -> list[MaskedPart]:
         """Return the parts of the result that these parts of what was sent stand for. Raises UnknownPart.
 
         A part that touches a mark stands for all that the mark hides.
         """
-        return [
-            self._find_own(part) if part.path in self.pieces and part[1:3] != (None, None) else part
-            for part in parts
-        ]
+        return [self._find_own(MaskedPart(*part)) for part in parts]
+
+    def find_hidden(self, mask: Mask) -> frozenset[str]:
+        """Return the texts that a mask of what was sent hides; none if it cannot be applied."""
+        try:
+            return mask_parts(self.value, self.find_own(mask.parts)).hidden
+        except UnknownPart:
+            return frozenset()
+
+    def read_sent(self) -> Any:
+        """Return the result as schedulers see it."""
+        sent = self.sent
+        return sent.data.decode() if sent.form == "text" else read_json(sent.data)
 
     def _find_own(self, part: MaskedPart) -> MaskedPart:
+        if part.start is None and part.end is None:
+            return part
+        if part.path in self.marked:
+            if not 0 <= (part.start or 0) < (len(HIDDEN) if part.end is None else part.end) <= len(HIDDEN):
+                raise UnknownPart(part.path)
+            return part._replace(start=None, end=None)
+        if part.path not in self.pieces:
+            return part
         pieces = self.pieces[part.path]
         start, end = part.start or 0, pieces[-1].sent if part.end is None else part.end
         if not 0 <= start < end <= pieces[-1].sent:
@@ -78,33 +101,57 @@ def _find(pieces: Sequence[_Piece], at: int) -> int:
 
 
 def send_result(
-    result: Any, redactor: Redactor, secrets: Sequence[str], limit: int, *, success: bool = True
+    result: Any,
+    redactor: Redactor,
+    secrets: Sequence[str],
+    limit: int,
+    *,
+    success: bool = True,
+    wary: bool = False,
 ) -> OutgoingResult:
-    """Return a result as it is sent: at most `limit` bytes, without what `redact` and `secrets` hide."""
+    """Return a result as it is sent: at most `limit` bytes, without what `redact` and `secrets` hide.
+
+    `wary` hides all of it: there are more secrets than can be searched for.
+    """
     value = read_result(result)
-    pieces: dict[str, Sequence[_Piece]] = {}
-    text = value if type(value) is str else _write(value)
+    is_text = type(value) is str
+    text = value if is_text else _write(value)
     size = len(text.encode())
-    if size > limit:  # a shorter text of a value in JSON is no JSON
-        value = text = text.encode()[:limit].decode(errors="ignore")
-    shown = value
-    if redactor.configured or secrets:
-        shown = _redact(value, ROOT, redactor, secrets, pieces)
-    data = shown.encode() if type(shown) is str else _write(shown).encode()
-    if len(data) > limit:  # marks may be longer than what they hide
-        value, pieces, shown = _redact_text(text, ROOT, redactor, secrets, {}), {}, ""
-        value = value.encode()[:limit].decode(errors="ignore")
-        data = value.encode()
-    form = "text" if type(value) is str else "json"
-    cut = size - len(value.encode()) if size > limit else 0
-    sent = SentResult("text" if form == "text" else "json", data, success, cut > 0)
-    return OutgoingResult(value, sent, size, cut, pieces)
+    redaction = _Redaction(redactor, secrets, wary=wary)
+    if size <= limit:
+        shown = redaction.hide(value, ROOT)
+        data = (shown if is_text else text if shown is value else _write(shown)).encode()
+        if len(data) <= limit:
+            sent = SentResult("text" if is_text else "json", data, success)
+            return OutgoingResult(value, sent, size, 0, redaction.pieces, frozenset(redaction.marked))
+    # A shorter text of a value in JSON is no JSON: what is left of it is a text, for the caller too.
+    redaction.forget()
+    if is_text:
+        kept = redaction.cut(text, limit)
+        shown = redaction.hide(kept, ROOT)
+        if (over := len(shown.encode()) - limit) > 0:
+            redaction.forget()
+            kept = redaction.cut(text, max(limit - over, 0))
+            shown = redaction.hide(kept, ROOT)
+    else:
+        kept = shown = _first_bytes(_write(redaction.hide(value, ROOT)), limit)
+        redaction.forget()
+    if len(shown.encode()) > limit:  # marks may be longer than what they hide
+        kept = shown = _first_bytes(shown, limit)
+        redaction.forget()
+    cut = max(1, size - len(kept.encode()))
+    sent = SentResult("text", shown.encode(), success, True)
+    return OutgoingResult(kept, sent, size, cut, redaction.pieces, frozenset(redaction.marked))
+
+
+def _first_bytes(text: str, limit: int) -> str:
+    return text.encode()[:limit].decode(errors="ignore")
 
 
 def explain_mask(outgoing: OutgoingResult, mask: Mask) -> str:
     """Return why a mask cannot be applied to a result; empty if it can."""
     try:
-        mask_parts(outgoing.value, outgoing.find_own(mask.parts))
+        check_parts(outgoing.value, outgoing.find_own(mask.parts))
     except UnknownPart as error:
         return f"it hides a part that the result does not have ({shorten(visible(str(error)), 80)!r})"
     return ""
@@ -120,8 +167,8 @@ def read_result(result: Any) -> Any:
     if type(plain) is str:
         return make_readable(plain)
     try:
-        return _as_json(plain, _MAX_DEPTH)
-    except _NoJson:
+        return _read_json(plain, [_MAX_NODES], _MAX_DEPTH)
+    except _NotJson:
         pass
     try:
         return make_readable(str(result))
@@ -129,31 +176,33 @@ def read_result(result: Any) -> Any:
         return f"a {type(result).__name__} that has no text"
 
 
-def _as_json(value: Any, depth: int) -> Any:
-    """Return a plain value as every reader of JSON can read it: odd numbers as texts. Raises _NoJson."""
+def _read_json(value: Any, left: list[int], depth: int) -> Any:
+    """Return a value in plain JSON as every program reads it. Raises _NotJson."""
     kind = type(value)
+    left[0] -= 1
     if kind is str:
         return value if value.isascii() else make_readable(value)
-    if kind is bool or value is None:
+    if value is None or kind is bool:
         return value
     if kind is int:
-        return value if value.bit_length() <= _MAX_BITS else hex(value)
+        if value.bit_length() > _MAX_BITS:
+            raise _NotJson
+        return value
     if kind is float:
-        return value if math.isfinite(value) else str(value)
-    if not depth or (kind is not dict and kind is not list):
-        raise _NoJson
+        return value if isfinite(value) else str(value)
+    if depth < 0 or left[0] < 0:
+        raise _NotJson
     if kind is list:
-        return [_as_json(one, depth - 1) for one in value]
-    found = {_as_name(name): _as_json(one, depth - 1) for name, one in value.items()}
-    if len(found) < len(value):
-        raise _NoJson
+        return [_read_json(one, left, depth - 1) for one in value]
+    if kind is not dict:
+        raise _NotJson
+    found: dict[str, Any] = {}
+    for name, one in value.items():
+        key = make_readable(name) if type(name) is str else None
+        if key is None or key in found:
+            raise _NotJson
+        found[key] = _read_json(one, left, depth - 1)
     return found
-
-
-def _as_name(name: Any) -> str:
-    if type(name) is not str:
-        raise _NoJson
-    return name if name.isascii() else make_readable(name)
 
 
 def describe_error(error: BaseException) -> str:
@@ -174,60 +223,86 @@ def _write(value: Any) -> str:
     return make_readable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
-def _redact(
-    value: Any, path: str, redactor: Redactor, secrets: Sequence[str], pieces: dict[str, Sequence[_Piece]]
-) -> Any:
-    kind = type(value)
-    if kind is str:
-        return _redact_text(value, path, redactor, secrets, pieces)
-    if kind is dict:
-        if any(_has_secret(name, redactor, secrets) for name in value):
-            return HIDDEN
-        return {
-            name: HIDDEN
-            if redactor.hides_field(name)
-            else _redact(one, path_to(path, name), redactor, secrets, pieces)
-            for name, one in value.items()
-        }
-    if kind is list:
-        return [_redact(one, path_to(path, at), redactor, secrets, pieces) for at, one in enumerate(value)]
-    if (kind is int or kind is float) and _has_secret(str(value), redactor, secrets):
+class _Redaction:
+    """Hides what `redact` and the secrets of the call hide, and notes where: the way back for a part."""
+
+    def __init__(self, redactor: Redactor, secrets: Sequence[str], *, wary: bool) -> None:
+        self._redactor, self._secrets, self._wary = redactor, secrets, wary
+        self._is_needed = redactor.configured or bool(secrets) or wary
+        self.pieces: dict[str, Sequence[_Piece]] = {}
+        self.marked: set[str] = set()
+
+    def hide(self, value: Any, path: str) -> Any:
+        """Return a value with marks in the place of what is hidden; the same if there is nothing to hide."""
+        if not self._is_needed:
+            return value
+        return self._mark(path) if self._wary else self._hide(value, path)
+
+    def cut(self, text: str, limit: int) -> str:
+        """Return the beginning of a text in at most `limit` bytes, without the beginning of a secret."""
+        kept = _first_bytes(text, limit)
+        if self._is_needed and not self._wary:
+            beyond = text[: len(kept) + _BEYOND]
+            for first, last in self._redactor.find_spans(beyond, self._secrets) or ():
+                if first < len(kept) < last:
+                    kept = kept[:first]
+        return kept
+
+    def forget(self) -> None:
+        """Forget the way back: what is sent is what the caller gets."""
+        self.pieces, self.marked = {}, set()
+
+    def _hide(self, value: Any, path: str) -> Any:
+        kind = type(value)
+        if kind is str:
+            return self._hide_text(value, path)
+        if kind is dict:
+            if any(self._has_secret(name) for name in value):
+                return self._mark(path)
+            hides = self._redactor.hides_field
+            return {
+                name: self._mark(path_to(path, name)) if hides(name) else self._hide(one, path_to(path, name))
+                for name, one in value.items()
+            }
+        if kind is list:
+            return [self._hide(one, path_to(path, at)) for at, one in enumerate(value)]
+        if (kind is int or kind is float) and self._has_secret(str(value)):
+            return self._mark(path)
+        return value
+
+    def _mark(self, path: str) -> str:
+        self.marked.add(path)
         return HIDDEN
-    return value
 
+    def _has_secret(self, text: str) -> bool:
+        return self._redactor.find_spans(text, self._secrets) != []
 
-def _has_secret(text: str, redactor: Redactor, secrets: Sequence[str]) -> bool:
-    return redactor.find_spans(text, secrets) != []
-
-
-def _redact_text(
-    text: str, path: str, redactor: Redactor, secrets: Sequence[str], pieces: dict[str, Sequence[_Piece]]
-) -> str:
-    """Return a text with marks in the place of what is hidden, and note where its pieces are."""
-    spans = redactor.find_spans(text, secrets)
-    if spans is None:
-        spans = [(0, len(text))]
-    if not spans:
-        return text
-    parts, made, at, length = list[str](), list[_Piece](), 0, 0
-    for first, last in spans:
-        if first > at:
+    def _hide_text(self, text: str, path: str) -> str:
+        """Return a text with marks in the place of what is hidden, and note where its pieces are."""
+        spans = self._redactor.find_spans(text, self._secrets)
+        if spans is None:
+            return self._mark(path)
+        if not spans:
+            return text
+        parts, made, at, length = list[str](), list[_Piece](), 0, 0
+        for first, last in spans:
+            if first > at:
+                made.append(_Piece(length, at, False))
+                parts.append(text[at:first])
+                length += first - at
+            if last > at:
+                begin = max(first, at)
+                if made and made[-1].is_hidden and begin == at:
+                    at = last  # overlaps or touches the one before: one mark stands for both
+                    continue
+                made.append(_Piece(length, begin, True))
+                parts.append(HIDDEN)
+                length += len(HIDDEN)
+                at = last
+        if at < len(text):
             made.append(_Piece(length, at, False))
-            parts.append(text[at:first])
-            length += first - at
-        if last > at:
-            begin = max(first, at)
-            if made and made[-1].is_hidden and begin == at:
-                at = last  # overlaps or touches the one before: one mark stands for both
-                continue
-            made.append(_Piece(length, begin, True))
-            parts.append(HIDDEN)
-            length += len(HIDDEN)
-            at = last
-    if at < len(text):
-        made.append(_Piece(length, at, False))
-        parts.append(text[at:])
-        length += len(text) - at
-    made.append(_Piece(length, len(text), False))
-    pieces[path] = made
-    return "".join(parts)
+            parts.append(text[at:])
+            length += len(text) - at
+        made.append(_Piece(length, len(text), False))
+        self.pieces[path] = made
+        return "".join(parts)

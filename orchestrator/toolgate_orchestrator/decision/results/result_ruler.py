@@ -12,16 +12,18 @@ import hashlib
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, Literal
+from functools import partial
+from typing import Any, Final
 
 from toolgate_bus.facts import record
-from toolgate_bus.protocol.events import Deny, MaskedPart, ReceivedVerdict, Replace, ToolQuestion
+from toolgate_bus.protocol.events import Deny, Mask, MaskedPart, ReceivedVerdict, Replace, ToolQuestion
 from toolgate_bus.protocol.fact_events import TOOL_RESULT
-from toolgate_bus.ruling.results import find_replacement, hide_texts, list_masks, mask_parts
+from toolgate_bus.ruling.merge import rank
+from toolgate_bus.ruling.results import MaskedResult, find_replacement, hide_texts, list_masks, mask_parts
 from toolgate_bus.ruling.round import RoundResult
 
 from toolgate_orchestrator.decision.config import ToolgateConfig
-from toolgate_orchestrator.decision.faults import note_fault
+from toolgate_orchestrator.decision.faults import call_guarded, note_fault
 from toolgate_orchestrator.decision.link.client import GateClient
 from toolgate_orchestrator.decision.link.recipients import Recipients
 from toolgate_orchestrator.decision.question.question import UnreadableQuestion
@@ -33,6 +35,7 @@ from toolgate_orchestrator.decision.results.given_result import (
     withhold,
 )
 from toolgate_orchestrator.decision.results.outgoing_result import OutgoingResult, send_result
+from toolgate_orchestrator.decision.results.shadow_results import find_disagreeing
 from toolgate_orchestrator.decision.round.decision_state import DecisionState
 from toolgate_orchestrator.decision.round.dispatcher import Dispatcher
 from toolgate_orchestrator.decision.round.wait_reports import Note
@@ -58,6 +61,7 @@ class ResultRuler:
         self._config, self._client, self._redactor = config, client, redactor
         self._dispatcher, self._note = dispatcher, note
         self._patience = config.patience_ms / 1000
+        self.subscribers: list[Callable[[str, GivenResult], None]] = []
 
     async def rule(
         self, call: DecisionState, result: Any, audience: Recipients, ask: AskPerson, *, success: bool
@@ -65,7 +69,7 @@ class ResultRuler:
         """Return the result as it may be seen. A cancellation withdraws the question."""
         given: GivenResult | None = None
         try:
-            given = await self._rule(call, result, audience, ask, success=success)
+            given = _clean(call, await self._rule(call, result, audience, ask, success=success))
         except UnreadableQuestion as error:
             given = withhold("gate_failed", f"nobody could be asked about it: {error}.")
         except Exception as error:  # noqa: BLE001 - a fault of ours; nobody may gain by it
@@ -74,7 +78,12 @@ class ResultRuler:
         finally:
             call.close()
             self._dispatcher.end(call)
-            self._record(call, given)
+            try:
+                self._record(call, given)
+            except Exception as error:  # noqa: BLE001 - the ruling stands, recorded or not
+                note_fault("record", error)
+        for subscriber in tuple(self.subscribers):
+            call_guarded(subscriber, call.question.id, given)
         return given
 
     async def _rule(
@@ -84,55 +93,80 @@ class ResultRuler:
         if client is None or not (client.up or await client.reachable(self._patience)):
             return self._rule_without_bus(call, result, audience)
         out = self._redactor.redact_arguments(call.question.tool_input, None, call.question.tool_name)
-        limit = self._config.result_bytes
-        first = send_result(result, self._redactor, out.secrets, limit, success=success)
+        send = partial(
+            send_result,
+            redactor=self._redactor,
+            secrets=out.secrets,
+            limit=self._config.result_bytes,
+            success=success,
+            wary=out.uncertain,
+        )
+        first = last = send(result)
         closed = await self._ask(call, first, audience)
         if (withheld := self._find_denial(call, closed)) is not None:
             return withheld
-        asks, parts, last = closed.merged.asks, self._find_parts(first, closed.heard), first
-        winner = find_replacement(closed.heard)
-        hidden: frozenset[str] = frozenset()
+        asks, winner = closed.merged.asks, find_replacement(closed.heard)
         if winner is not None and isinstance(winner.verdict, Replace):
-            hidden = mask_parts(first.value, parts).hidden if parts else hidden
-            # What somebody hid stays hidden in the other result, even if they do not answer again.
-            other = hide_texts(winner.verdict.result, hidden, shortest=1)
-            last = send_result(other, self._redactor, out.secrets, limit, success=success)
-            closed = await self._ask(call, last, audience, again=True)
+            other = winner.verdict.result
+            last = send(hide_texts(other, call.hidden))
+            closed = await self._ask(call, last, audience, again=True, replacement=other)
             if (withheld := self._find_denial(call, closed)) is not None:
                 return withheld
-            parts, asks = self._find_parts(last, closed.heard), (*asks, *closed.merged.asks)
+            asks = (*asks, *closed.merged.asks)
         if asks:
             ruled = await ask(call, RulingResult("continue", "agreed", asks=asks))
             if ruled.outcome != "continue":
                 return withhold(_why(ruled.why), _REFUSED.get(ruled.why, ruled.reason), ruled.scheduler)
         if (objected := objection(call)) is not None:
             return withhold("denied", objected.reason, objected.scheduler)
-        masked = mask_parts(last.value, parts) if parts else None
-        hidden |= masked.hidden if masked is not None else frozenset()
-        value = finish(last, last.value if masked is None else masked.value)
-        if winner is not None or masked is not None:
-            author = winner or list_masks(closed.heard)[0]
-            done: Literal["replaced", "masked"] = "masked" if winner is None else "replaced"
-            reason = hide_texts(author.verdict.reason, hidden)
-            return GivenResult(value, done, done, reason, author.scheduler, hidden)
-        if last.cut:
+        _hide_late(call)
+        return self._give(call, result, last, list_masks(closed.heard), winner)
+
+    def _give(
+        self,
+        call: DecisionState,
+        result: Any,
+        last: OutgoingResult,
+        masks: Sequence[ReceivedVerdict],
+        winner: ReceivedVerdict | None,
+    ) -> GivenResult:
+        """Return what is given of a result that nobody withholds; `last` is what was asked about last."""
+        for late, about in call.late_masks:
+            if about is last:
+                masks = (*masks, late)
+        parts = _find_parts(last, masks)
+        made = mask_parts(last.value, parts) if parts else MaskedResult(last.value, frozenset())
+        value = finish(last, hide_texts(made.value, call.hidden - made.hidden))
+        cut, hidden = last.cut > 0, call.hidden
+        if winner is not None:
+            reason = winner.verdict.reason
+            return GivenResult(value, "replaced", "replaced", reason, winner.scheduler, hidden, cut)
+        author = min(list_masks(call.heard), key=rank, default=None)
+        if author is not None:
+            reason = author.verdict.reason
+            return GivenResult(value, "masked", "masked", reason, author.scheduler, hidden, cut)
+        if cut:
             reason = f"only its first {self._config.result_bytes} bytes were ruled on"
-            return GivenResult(value, "masked", "masked", reason)
+            return GivenResult(value, "masked", "masked", reason, None, hidden, cut)
         return GivenResult(result, "released", "failed_open" if call.failed_open else "agreed")
 
     async def _ask(
-        self, call: DecisionState, outgoing: OutgoingResult, audience: Recipients, *, again: bool = False
+        self,
+        call: DecisionState,
+        outgoing: OutgoingResult,
+        audience: Recipients,
+        *,
+        again: bool = False,
+        replacement: Any = None,
     ) -> RoundResult:
-        call.put_result(outgoing)
+        call.put_result(outgoing, replacement)
         asking = call.question._replace(
             phase="result", result=outgoing.sent, again=again, ttl_ms=self._config.patience_ms
         )
-        return await self._dispatcher.dispatch(call, asking, audience, None, self._patience)
-
-    @staticmethod
-    def _find_parts(outgoing: OutgoingResult, heard: Sequence[ReceivedVerdict]) -> list[MaskedPart]:
-        masks = [one.verdict for one in list_masks(heard)]
-        return outgoing.find_own([part for mask in masks for part in getattr(mask, "parts", ())])
+        closed = await self._dispatcher.dispatch(call, asking, audience, None, self._patience)
+        if parts := _find_parts(outgoing, list_masks(closed.heard)):
+            call.hide(mask_parts(outgoing.value, parts).hidden)
+        return closed
 
     def _find_denial(self, call: DecisionState, closed: RoundResult) -> GivenResult | None:
         merged = closed.merged
@@ -164,6 +198,8 @@ class ResultRuler:
     def _record(self, call: DecisionState, given: GivenResult | None) -> None:
         """Record what became of a result: digest, size, verdicts and the places of masks; no text of it."""
         asked, outgoing = call.question, call.result
+        call.end_result("cancelled" if given is None else given.outcome)
+        _hide_late(call)
         fact: dict[str, Any] = {
             "decision_id": asked.id,
             "tool": call.labels[0],
@@ -171,7 +207,7 @@ class ResultRuler:
             "outcome": "cancelled" if given is None else given.outcome,
             "why": "cancelled" if given is None else given.why,
             "seconds": max(0.0, time.monotonic() - call.started),
-            "verdicts": [record.verdict_fields(one) for one in call.heard],
+            "verdicts": [record.clean_verdict(record.verdict_fields(one), call.hidden) for one in call.heard],
         }
         if given is not None:
             fact |= {name: one for name in ("reason", "scheduler") if (one := getattr(given, name))}
@@ -180,13 +216,37 @@ class ResultRuler:
             fact["digest"] = hashlib.blake2b(outgoing.sent.data, key=_KEY, digest_size=16).hexdigest()
             if outgoing.cut:
                 fact["cut"] = outgoing.cut
+        if disagreeing := find_disagreeing(
+            (*call.heard, *call.late_shadows), call.results, call.hidden, call.given
+        ):
+            call.name_shadows(disagreeing)
+            fact["disagreeing"] = list(disagreeing)
         if call.silent:
             fact["silent"] = list(call.silent)
         if call.failed_open:
             fact["failed_open"] = dict(call.failed_open)
-        if given is not None and given.hidden:  # a scheduler's words may repeat what it hides
-            fact["verdicts"] = hide_texts(fact["verdicts"], given.hidden)
         self._note(TOOL_RESULT, fact)
+
+
+def _find_parts(outgoing: OutgoingResult, masks: Sequence[ReceivedVerdict]) -> list[MaskedPart]:
+    """Return the parts of a result that these masks of what was sent hide."""
+    verdicts = [one.verdict for one in masks]
+    return outgoing.find_own([part for mask in verdicts if isinstance(mask, Mask) for part in mask.parts])
+
+
+def _hide_late(call: DecisionState) -> None:
+    """Note the texts that masks hide which came after their round."""
+    for heard, about in call.late_masks:
+        if isinstance(heard.verdict, Mask):
+            call.hide(about.find_hidden(heard.verdict))
+
+
+def _clean(call: DecisionState, given: GivenResult) -> GivenResult:
+    """Return the same without hidden texts in words: who denies may quote what another scheduler hides."""
+    if not call.hidden:
+        return given
+    value = hide_texts(given.value, call.hidden) if given.outcome == "withheld" else given.value
+    return given._replace(value=value, reason=given.reason and hide_texts(given.reason, call.hidden))
 
 
 def _describe_whose(asked: ToolQuestion) -> Mapping[str, Any]:

@@ -106,6 +106,20 @@ class DecisionState:
     """The exception that left that function."""
     result: OutgoingResult | None = None
     """Result that is asked about; None before the call has run."""
+    results: tuple[OutgoingResult, ...] = ()
+    """All results that were asked about: the tool's own, and the one that replaced it."""
+    replacement: Any = None
+    """Result that a scheduler gave in the place of the tool's, as it gave it."""
+    late_shadows: tuple[ReceivedVerdict, ...] = ()
+    """Verdicts of shadows on its result that came after their round and before the ruling."""
+    disagreeing: tuple[str, ...] = ()
+    """Shadows that are known to have disagreed about its result."""
+    given: str = ""
+    """What became of its result; empty before that is known."""
+    hidden: frozenset[str] = frozenset()
+    """Texts of its result that verdicts hid."""
+    late_masks: tuple[tuple[ReceivedVerdict, OutgoingResult], ...] = ()
+    """Masks that came after their round and before the ruling, each with the result that it is about."""
     on_objection: Callable[[ReceivedVerdict], None] | None = None
     """Called for a denial that comes while it waits for a person and nobody waits for it."""
     deferred: Mapping[str, Any] = MappingProxyType({})
@@ -231,9 +245,14 @@ class DecisionState:
         """Record the body of its question, and how its arguments travel."""
         self.body, self.outgoing = body, outgoing
 
-    def put_result(self, result: OutgoingResult) -> None:
-        """Record the result that is asked about from now on."""
-        self.result = result
+    def put_result(self, result: OutgoingResult, replacement: Any = None) -> None:
+        """Record the result that is asked about from now on; `replacement` is what its author gave."""
+        self.result, self.replacement = result, replacement
+        self.results += (result,)
+
+    def end_result(self, outcome: str) -> None:
+        """Record what became of its result."""
+        self.given = outcome
 
     def verify(self, author: ReceivedVerdict | None) -> None:
         """Record the modify whose replacement is asked about from now on."""
@@ -322,6 +341,26 @@ class DecisionState:
         self.objection = self.objection or heard
         if self.on_objection is not None:
             self.on_objection(heard)
+        return True
+
+    def keep_shadow(self, heard: ReceivedVerdict) -> None:
+        """Keep a shadow's verdict until it is known what became of the result."""
+        self.late_shadows += (heard,)
+
+    def name_shadows(self, names: tuple[str, ...]) -> None:
+        """Record shadows that would have changed what became of its result."""
+        self.disagreeing += names
+
+    def hide(self, texts: frozenset[str]) -> None:
+        """Hide these texts of its result from now on, wherever they stand."""
+        self.hidden |= texts
+
+    def mask_late(self, heard: ReceivedVerdict, about: OutgoingResult) -> bool:
+        """Let a mask count that came after its round. Return False if the result is ruled on."""
+        if self.is_over:
+            return False
+        self.heard += (heard,)
+        self.late_masks += ((heard, about),)
         return True
 
     def bind(

@@ -122,6 +122,8 @@ class OpenRound:
         self.has_shadows = bool(audience.shadows)
         """True if shadows were asked. They may answer at any time."""
         self.phase = question.phase
+        self.outgoing = call.result if question.phase == RESULT else None
+        """Result that is asked about."""
         self.key = (call.id, packing.NUMBERS[question.phase, question.again])
 
     def body_for(self, name: str) -> bytes:
@@ -210,11 +212,11 @@ class OpenRound:
         return True
 
     def object_late(self, scheduler: str, item: packing.Item, now: float) -> bool:
-        """Take a verdict after all had answered: a denial, by another replica, counts until the decision."""
+        """Take a verdict after all had answered: an objection, by another replica, counts until the end."""
         if scheduler in self.audience.shadows or packing.action_of(item.body) not in RESTRICTIVE:
             return False
         heard = self._read(scheduler, item, now)
-        return heard is not None and heard.verdict.action == "deny" and self._object(heard)
+        return heard is not None and self._object(heard)
 
     def receive(self, heard: ReceivedVerdict, now: float) -> bool:
         """Take a checked verdict. Return False if it came too late to count."""
@@ -229,7 +231,8 @@ class OpenRound:
     def deny(self, scheduler: str, now: float) -> None:
         """Count a verdict that the gate failed on as a denial, or as nothing if a shadow gave it."""
         if scheduler not in self.audience.shadows:
-            verdict = Deny(reason=f"The gate failed on the verdict of {scheduler}; the call was not run.")
+            effect = "its result is withheld" if self.phase == RESULT else "the call was not run"
+            verdict = Deny(reason=f"The gate failed on the verdict of {scheduler}; {effect}.")
             self.receive(ReceivedVerdict(scheduler, verdict, 0, self.phase, now - self.started), now)
 
     def deny_by(self, who: str, reason: str, now: float) -> None:
@@ -286,14 +289,15 @@ class OpenRound:
         self, scheduler: str, verdict: Verdict | Failure
     ) -> tuple[Verdict | Failure, Verdict | None]:
         """Return how a verdict on a result counts, and what was said if it counts as something else."""
-        outgoing, wrong = self.call.result if self.phase == RESULT else None, ""
+        outgoing, wrong = self.outgoing, ""
         if isinstance(verdict, Mask):
             wrong = explain_mask(outgoing, verdict) if outgoing is not None else "there was no result yet"
         elif isinstance(verdict, Replace):
             if outgoing is None:
                 wrong = "there was no result yet"
             elif self.question.again:
-                if same_json(verdict.result, outgoing.value):
+                same = (outgoing.value, self.call.replacement, outgoing.read_sent())
+                if any(same_json(verdict.result, one) for one in same):
                     return Continue(reason=verdict.reason, priority=verdict.priority), verdict
                 wrong = "it wanted another result than the one that others had chosen"
         elif isinstance(verdict, Modify):
@@ -341,25 +345,34 @@ class OpenRound:
                 judge.prove(scheduler, start)
         except CodecError as error:
             metrics.count(metrics.BAD_MESSAGES, scheduler, error.reason)
-            if error.reason == "forged" or packing.action_of(item.body) not in RESTRICTIVE:
+            action = packing.action_of(item.body)
+            objects = action in RESTRICTIVE or (action == "replace" and self.phase == RESULT)
+            if error.reason == "forged" or not objects:
                 return None
-            # It meant to stop the call, or to hold it: that much can be read.
-            verdict = Deny(reason=f"{scheduler} objected to this call in words that cannot be read.")
+            # It meant to stop the call, to hold it, or to hide what it gave: that much can be read.
+            what = "its result" if self.phase == RESULT else "this call"
+            verdict = Deny(reason=f"{scheduler} objected to {what} in words that cannot be read.")
             revision = ""
         if verdict.reason is not None and len(verdict.reason) > MAX_REASON:
             verdict = verdict.model_copy(update={"reason": verdict.reason[:MAX_REASON]})
         return self.judge_verdict(scheduler, verdict, item.body, now, revision)
 
     def _late(self, heard: ReceivedVerdict) -> None:
-        if heard.verdict.action == "deny" and not heard.shadow and self._object(heard):
+        if not heard.shadow and self._object(heard):
             return
         self._judge.late(self.call, heard)
         if heard.verdict.action == "hold" and not heard.shadow and not self._is_answered(heard.scheduler):
             self._judge.withdraw(self, heard.scheduler)
 
     def _object(self, heard: ReceivedVerdict) -> bool:
-        counts = self.call.object_to(heard)
-        if counts:
+        """Let a denial, or a mask of the result, count until the decision. Return False if it does not."""
+        if heard.verdict.action == "deny":
+            counts = self.call.object_to(heard)
+        elif isinstance(heard.verdict, Mask) and self.outgoing is not None:
+            counts = self.call.mask_late(heard, self.outgoing)
+        else:
+            return False
+        if counts and self.phase != RESULT:
             count_verdict(self.call, heard)
         return counts
 
@@ -429,7 +442,7 @@ def count_verdict(call: DecisionState, heard: ReceivedVerdict) -> None:
 def count_rule(heard: ReceivedVerdict) -> None:
     """Count the rule that a verdict names, if it does."""
     verdict = heard.verdict
-    if isinstance(verdict, Deny | Modify | AskUser) and verdict.rule_name is not None:
+    if isinstance(verdict, Deny | Modify | AskUser | Mask | Replace) and verdict.rule_name is not None:
         metrics.count_rule(heard.scheduler, verdict.rule_name, verdict.action)
 
 

@@ -41,7 +41,16 @@ def row_of(decision: Fact) -> dict[str, Any]:
         "late": sum(bool(one.get("late")) for one in verdicts),
         "shadow": [f"{_word(one.scheduler)}: {one.change}" for one in changes_of(decision, verdicts)],
         "silent": [_word(name) for name in decision.get("silent") or ()],
+        "result": _describe_result(decision.get("result")),
     }
+
+
+def _describe_result(result: Any) -> str:
+    """Return what became of the call's result, and by whom; empty if nobody ruled on it, or it was given."""
+    if not isinstance(result, Mapping) or result.get("outcome") in (None, "released"):
+        return ""
+    by = f" by {_word(result['scheduler'])}" if result.get("scheduler") else ""
+    return f"result {_word(result['outcome'])}{by}"
 
 
 def as_text(value: Any, most: int) -> str:

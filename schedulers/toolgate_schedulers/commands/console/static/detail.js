@@ -8,13 +8,14 @@ export async function detail(id, filterBy) {
   } catch (error) {
     return h("p", { class: "note" }, error.message);
   }
-  return h("div", { "data-told": decision.followed }, words(decision), calls(decision), verdicts(decision), about(decision, filterBy));
+  return h("div", { "data-told": decision.followed }, words(decision), calls(decision), verdicts(decision), result(decision), about(decision, filterBy));
 }
 
 function words(decision) {
-  const { why, after, beside } = decision.explained;
+  const { why, result, after, beside } = decision.explained;
   return h("div", { class: "why" },
     why.map((one, at) => h("p", { class: at ? "" : "lead" }, visible(one))),
+    result.slice(0, 1).map((one) => h("p", {}, visible(one))),
     after.map((one) => h("p", {}, visible(one))),
     beside.map((one) => h("p", { class: "muted" }, visible(one))));
 }
@@ -36,13 +37,25 @@ const ROUNDS = ["select", "verify", "again", "admit"];
 const roundOf = (one) => (one.again ? "again" : one.phase);
 
 function verdicts(decision) {
+  return table(decision, "Verdicts", "No verdict was heard.");
+}
+
+/** What schedulers said about what the call gave. The record has places of masks, and no text of the result. */
+function result(decision) {
+  const ruled = decision.result;
+  if (!ruled || typeof ruled !== "object" || !ruled.outcome) return false;
+  return h("div", {}, h("p", {}, h("b", {}, "Its result "), h("span", { class: `outcome o-${ruled.outcome}` }, visible(ruled.outcome))),
+    table({ ...ruled, seconds: Number(ruled.seconds) || 0 }, "Verdicts on the result", "No verdict on the result was heard."));
+}
+
+function table(decision, title, none) {
   const given = (decision.verdicts ?? []).filter((one) => one && typeof one === "object");
   given.sort((a, b) => ROUNDS.indexOf(roundOf(a)) - ROUNDS.indexOf(roundOf(b)) || (a.seconds ?? 0) - (b.seconds ?? 0));
   const silent = decision.silent ?? [];
-  if (!given.length && !silent.length) return h("p", { class: "note" }, "No verdict was heard.");
+  if (!given.length && !silent.length) return h("p", { class: "note" }, none);
   const timed = given.filter((one) => one.action !== "hold").map((one) => Number(one.seconds) || 0);
   const longest = Math.max(decision.seconds, ...timed, 0.001);
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Verdicts" },
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": title },
     named(h("table", { class: "verdicts" },
       h("thead", {}, h("tr", {}, ["scheduler", "verdict", "said", "priority", "ms", ""].map((name, at) =>
         h("th", { scope: "col", class: at === 3 || at === 4 ? "num" : "" }, name)))),
@@ -52,7 +65,8 @@ function verdicts(decision) {
 function line(one, longest) {
   const marks = ["late", "shadow", "capped"].filter((mark) => one[mark]);
   if (roundOf(one) === "verify") marks.push("about the replacement");
-  if (roundOf(one) === "again") marks.push("about the replacement as others changed it");
+  if (one.phase === "result" && one.again) marks.push("about the other result");
+  else if (roundOf(one) === "again") marks.push("about the replacement as others changed it");
   if (one.phase === "admit") marks.push("as it was about to run");
   if (one.fence) marks.push(`number ${one.fence}`);
   if (one.problem) marks.push(one.problem === "overruled" ? "overruled" : `not valid: ${one.problem}`);
@@ -60,7 +74,8 @@ function line(one, longest) {
   const seconds = Number(one.seconds) || 0;
   const bar = h("span", { class: "bar" });
   bar.style.width = `${Math.max(2, (100 * Math.min(seconds, longest)) / longest)}%`;
-  const said = [one.reason, one.prompt].filter(Boolean).map(visible).join(" · ");
+  const parts = (Array.isArray(one.masks) ? one.masks : []).filter(Array.isArray).slice(0, 20).map(place).join(", ");
+  const said = [parts, one.reason, one.prompt].filter(Boolean).map(visible).join(" · ");
   const call = one.tool ? `${visible(one.tool)} ${one.arguments === undefined ? "" : visible(JSON.stringify(one.arguments))}` : "";
   return h("tr", { class: one.shadow || one.late ? "aside" : "" },
     h("th", { scope: "row", title: one.revision ? `revision ${visible(one.revision)}` : "" }, visible(one.scheduler)),
@@ -70,6 +85,10 @@ function line(one, longest) {
     h("td", { class: "num" }, held ? `for ${seconds} s` : (seconds * 1000).toFixed(1)),
     h("td", { class: "barcell", "aria-hidden": "true" }, held ? "" : bar));
 }
+
+/** The name of what is masked, and where it stands. */
+const place = ([path, start, end, name]) =>
+  [name, path || "text", start === null && end === null ? "" : `${start ?? 0}–${end ?? "end"}`].filter((one) => one !== "").join(" ");
 
 const missing = (name) => h("tr", { class: "aside" },
   h("th", { scope: "row" }, visible(name)),

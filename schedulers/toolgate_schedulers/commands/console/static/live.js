@@ -139,7 +139,7 @@ function update(node, row) {
 function fillRow(button, row) {
   const notes = [
     row.late && `${row.late} late`, ...row.shadow.map((one) => `shadow ${one}`),
-    row.silent.length && `silent: ${row.silent.join(", ")}`,
+    row.silent.length && `silent: ${row.silent.join(", ")}`, row.result,
   ].filter(Boolean).join(" · ");
   button.replaceChildren(
     h("span", { class: "time" }, clock(row.at)),

@@ -1,0 +1,323 @@
+"""A result as schedulers see it, and the way back from a part of that to a part of the result."""
+
+import dataclasses
+import json
+from enum import Enum
+from pathlib import PurePosixPath
+
+import pytest
+from bus_strategies import json_values
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.strategies import DataObject
+from toolgate_bus.protocol.events import Mask, MaskedPart
+from toolgate_bus.protocol.json_values import read_json, same_json
+from toolgate_bus.protocol.packing import MAX_QUESTION
+from toolgate_bus.ruling.results import UnknownPart, find_part, mask_parts
+from toolgate_orchestrator.decision.config import RedactConfig
+from toolgate_orchestrator.decision.question.redact import HIDDEN, Redactor
+from toolgate_orchestrator.decision.results.outgoing_result import (
+    describe_error,
+    explain_mask,
+    read_result,
+    send_result,
+)
+
+pytestmark = pytest.mark.pure
+
+PLAIN = Redactor(RedactConfig())
+CAREFUL = Redactor(RedactConfig(fields=("password",), patterns=("sk-[0-9]+",)))
+LIMIT = 65_536
+
+
+def send(result, redactor=PLAIN, secrets=(), limit=LIMIT, **more):
+    return send_result(result, redactor, secrets, limit, **more)
+
+
+def shown(outgoing):
+    """What a scheduler reads of it."""
+    data = outgoing.sent.data
+    return data.decode() if outgoing.sent.form == "text" else read_json(data, limit=MAX_QUESTION)
+
+
+def part(path="", start=None, end=None, name=""):
+    return MaskedPart(path, start, end, name)
+
+
+# ------------------------------------------------------------------ what is sent
+
+
+def test_a_text_is_sent_as_it_is_and_any_other_value_as_json():
+    assert send("ä text").sent == ("text", "ä text".encode(), True, False)
+    assert send({"a": [1, None]}).sent == ("json", b'{"a":[1,null]}', True, False)
+    assert send(None, success=False).sent == ("json", b"null", False, False)
+
+
+@dataclasses.dataclass
+class Row:
+    name: str
+    at: PurePosixPath
+
+
+class Kind(Enum):
+    CARD = "card"
+
+
+class Mute:
+    def __str__(self):
+        raise RuntimeError("no")
+
+
+class Opaque:
+    def __str__(self):
+        return "an opaque thing"
+
+
+@pytest.mark.parametrize(
+    ("result", "seen"),
+    [
+        (Row("n", PurePosixPath("/x")), {"name": "n", "at": "/x"}),
+        ((1, Kind.CARD, {2: b"x"}), "(1, <Kind.CARD: 'card'>, {2: b'x'})"),
+        ((1, Kind.CARD), [1, "card"]),
+        ({1: "a"}, {"1": "a"}),
+        (Opaque(), "an opaque thing"),
+        ([Opaque.__name__, Opaque], f"['Opaque', {Opaque!r}]"),
+        (Mute(), "a Mute that has no text"),
+        (b"bytes", "b'bytes'"),
+        (float("nan"), "nan"),
+        ({"a": float("-inf")}, {"a": "-inf"}),
+        ("half \ud83d", "half ?"),
+        ({"\ud83d": "\ud83d"}, {"?": "?"}),
+        ({"\ud83d": 1, "?": 2}, "{'\\ud83d': 1, '?': 2}"),
+        ([0] * 2000, [0] * 2000),
+    ],
+)
+def test_a_value_of_any_kind_is_sent_in_a_form_that_can_be_read(result, seen):
+    outgoing = send(result)
+    assert shown(outgoing) == seen
+    assert outgoing.value == seen
+
+
+def test_a_value_that_is_too_deep_holds_itself_or_has_too_many_digits_is_sent_as_its_text():
+    deep: list = []
+    for _ in range(200):
+        deep = [deep]
+    ring: list = []
+    ring.append(ring)
+    for result in (deep, ring):
+        assert shown(send(result)) == str(result)
+    assert shown(send(10**4200)).startswith(("1000", "a int"))
+
+
+@given(json_values | st.text())
+def test_whatever_is_sent_is_read_as_what_the_caller_would_get(value):
+    outgoing = send(value)
+    assert same_json(shown(outgoing), outgoing.value)
+    assert len(outgoing.sent.data) == outgoing.size
+    assert outgoing.cut == 0
+
+
+class MumbledError(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+def raised(error, cause=None, context=None):
+    """An error as it is caught, with what caused it, or with what it came out of."""
+    error.__cause__, error.__context__ = cause, context
+    error.__suppress_context__ = cause is not None or context is None
+    return error
+
+
+def test_an_error_is_sent_with_the_errors_that_caused_it():
+    error = raised(RuntimeError("no row"), cause=KeyError("sk-1"))
+    words = "RuntimeError: no row\ncaused by KeyError: 'sk-1'"
+    assert describe_error(error) == words
+    assert shown(send(error, success=False)) == words
+    assert describe_error(raised(RuntimeError("no row"), context=KeyError("sk-1"))) == words
+
+
+def test_errors_that_cause_each_other_are_told_once_and_no_more_than_eight():
+    ring = raised(RuntimeError("a"))
+    ring.__cause__ = ring
+    assert describe_error(ring) == "RuntimeError: a"
+    long = raised(RuntimeError("0"))
+    for number in range(1, 20):
+        long = raised(RuntimeError(str(number)), cause=long)
+    assert describe_error(long).count("RuntimeError") == 8
+
+
+def test_a_silenced_context_is_not_told_and_an_error_without_words_is_told_by_its_name():
+    silenced = raised(MumbledError(), context=KeyError("hidden"))
+    silenced.__suppress_context__ = True
+    assert read_result(silenced) == "MumbledError"
+
+
+# ------------------------------------------------------------------ redaction, and the way back
+
+
+def test_what_redact_hides_is_sent_as_a_mark_and_stays_in_the_callers_result():
+    result = {"password": "p1", "text": "use sk-12 now", "n": 5}
+    outgoing = send(result, CAREFUL)
+    assert shown(outgoing) == {"password": HIDDEN, "text": f"use {HIDDEN} now", "n": 5}
+    assert outgoing.value == result
+
+
+def test_a_secret_of_the_arguments_is_hidden_in_the_result_as_a_text_a_number_and_a_key():
+    outgoing = send({"a": "is tok-9 ok", "b": 12345, "c": {"tok-9": 1}}, secrets=("tok-9", "12345"))
+    assert shown(outgoing) == {"a": f"is {HIDDEN} ok", "b": HIDDEN, "c": HIDDEN}
+
+
+def test_a_caller_with_more_secrets_than_can_be_searched_for_shows_nothing():
+    outgoing = send({"a": 1}, wary=True)
+    assert shown(outgoing) == HIDDEN
+    assert outgoing.find_own([part("", 0, 3)]) == [part()]
+
+
+@pytest.mark.parametrize(
+    ("path", "start", "end", "own"),
+    [
+        ("/text", 0, 3, (0, 3)),
+        ("/text", 4, 5, (4, 9)),
+        ("/text", 2, 7, (2, 9)),
+        ("/text", 6, None, (4, 13)),
+        ("/text", None, 4, (0, 4)),
+        ("/text", 14, 15, (9, 10)),
+        ("/password", 1, 2, (None, None)),
+        ("/password", None, None, (None, None)),
+        ("/key", 0, 1, (None, None)),
+    ],
+)
+def test_a_span_that_touches_a_mark_hides_all_that_the_mark_stands_for(path, start, end, own):
+    outgoing = send({"text": "use sk-12 now", "password": "long words", "key": {"sk-1": 1}}, CAREFUL)
+    assert shown(outgoing)["text"] == f"use {HIDDEN} now"
+    (found,) = outgoing.find_own([part(path, start, end)])
+    assert (found.start, found.end) == own
+
+
+@pytest.mark.parametrize("wrong", [part("/text", 0, 99), part("/text", 3, 3), part("/password", 0, 99)])
+def test_a_span_beyond_what_was_sent_is_unknown(wrong):
+    outgoing = send({"text": "use sk-12 now", "password": "p"}, CAREFUL)
+    with pytest.raises(UnknownPart):
+        outgoing.find_own([wrong])
+    assert "a part that the result does not have" in explain_mask(outgoing, Mask(parts=[wrong]))
+
+
+WORDS = st.lists(
+    st.sampled_from(["a", "🔑", " ", "sk-1", "sk-22", "sk-333", "tok-9", "ß"]), min_size=1, max_size=12
+).map("".join)
+
+
+@given(WORDS, st.data())
+def test_the_hidden_part_covers_every_character_that_the_sent_span_stood_for(text, data: DataObject):
+    outgoing = send(text, CAREFUL, ("tok-9",))
+    sent = shown(outgoing)
+    start = data.draw(st.integers(0, len(sent) - 1))
+    end = data.draw(st.integers(start + 1, len(sent)))
+    (own,) = outgoing.find_own([part("", start, end)])
+    stood_for = [at for at, place in enumerate(places(text)) if place[0] < end and start < place[1]]
+    first, last = own.start or 0, len(text) if own.end is None else own.end
+    assert {*stood_for} == {*range(first, last)}
+    assert explain_mask(outgoing, Mask(parts=[own._replace(start=start, end=end)])) == ""
+
+
+def places(text):
+    """For each character of a text where it stands in what is sent, counted without the product's code."""
+    hidden = [False] * len(text)
+    for secret in ("tok-9", *(f"sk-{digits}" for digits in ("1", "22", "333"))):
+        at = text.find(secret)
+        while at >= 0:
+            hidden[at : at + len(secret)] = [True] * len(secret)
+            at = text.find(secret, at + 1)
+    # A pattern takes all digits that follow, and secrets that touch share a mark.
+    found, at, sent = [], 0, 0
+    while at < len(text):
+        length = 1
+        if hidden[at]:
+            while at + length < len(text) and hidden[at + length]:
+                length += 1
+        wide = len(HIDDEN) if hidden[at] else 1
+        found += [(sent, sent + wide)] * length
+        at, sent = at + length, sent + wide
+    return found
+
+
+@given(json_values, st.data())
+def test_a_masked_part_of_what_was_sent_is_gone_from_the_result(value, data: DataObject):
+    outgoing = send({"v": value, "sk-in": "use sk-12"}, CAREFUL)
+    texts = [path for path in paths(outgoing.value) if type(find_part(outgoing.value, path)) is str]
+    path = data.draw(st.sampled_from(texts))
+    seen = find_part(shown(outgoing), path)
+    if not seen:
+        return
+    start = data.draw(st.integers(0, len(seen) - 1))
+    parts = outgoing.find_own([part(path, start, data.draw(st.integers(start + 1, len(seen))))])
+    made = mask_parts(outgoing.value, parts)
+    assert find_part(made.value, path) != find_part(outgoing.value, path)
+
+
+def paths(value, path=""):
+    yield path
+    if type(value) is dict:
+        for name, one in value.items():
+            yield from paths(one, f"{path}/{name.replace('~', '~0').replace('/', '~1')}")
+    elif type(value) is list:
+        for at, one in enumerate(value):
+            yield from paths(one, f"{path}/{at}")
+
+
+# ------------------------------------------------------------------ what is too long
+
+
+def test_a_text_beyond_the_limit_is_cut_for_the_caller_too():
+    outgoing = send("ä" * 600, limit=1001)
+    assert outgoing.value == "ä" * 500
+    assert outgoing.sent == ("text", ("ä" * 500).encode(), True, True)
+    assert (outgoing.size, outgoing.cut) == (1200, 200)
+
+
+def test_json_beyond_the_limit_becomes_a_text_without_what_redact_hides():
+    outgoing = send({"password": "p1", "rows": ["x" * 100] * 100}, CAREFUL, limit=1024)
+    assert outgoing.sent.form == "text"
+    assert outgoing.value == outgoing.sent.data.decode()
+    assert outgoing.value.startswith('{"password":"⟦redacted⟧","rows":["xxx')
+    assert "p1" not in outgoing.value
+
+
+def test_no_secret_is_cut_in_two():
+    text = "x" * 1020 + "sk-1234567" + "y" * 100
+    outgoing = send(text, CAREFUL, limit=1024)
+    assert outgoing.value == "x" * 1020
+    assert shown(outgoing) == "x" * 1020
+
+
+def test_a_cut_text_keeps_its_way_back():
+    text = "use sk-12 now " + "x" * 2000
+    outgoing = send(text, CAREFUL, limit=1024)
+    assert text.startswith(outgoing.value)
+    assert 1000 < len(outgoing.value) <= 1024
+    assert shown(outgoing).startswith(f"use {HIDDEN} now xx")
+    assert len(outgoing.sent.data) <= 1024
+    assert outgoing.find_own([part("", 4, 5)]) == [part("", 4, 9)]
+
+
+def test_marks_that_do_not_fit_are_given_to_the_caller_as_they_were_sent():
+    text = "sk-1 " * 200  # 1,000 bytes; with its marks, more
+    outgoing = send(text, CAREFUL, limit=1024)
+    assert len(outgoing.sent.data) <= 1024
+    assert outgoing.value == shown(outgoing)
+    assert outgoing.cut > 0
+    assert outgoing.sent.is_cut
+
+
+@given(st.text(max_size=400), st.integers(16, 300))
+def test_no_more_is_sent_than_the_limit_and_the_caller_gets_no_more_than_was_sent(text, limit):
+    for redactor in (PLAIN, CAREFUL):
+        for result in (text, {"t": text}):
+            outgoing = send(result, redactor, limit=limit)
+            assert len(outgoing.sent.data) <= limit
+            assert outgoing.sent.is_cut == (outgoing.cut > 0)
+            if outgoing.cut:
+                assert type(outgoing.value) is str
+            elif redactor is PLAIN:
+                assert json.dumps(outgoing.value) == json.dumps(result)

@@ -1,0 +1,41 @@
+"""The long version of the oracle of results: as many generated results as wanted.
+
+python tests/soak_results.py --cases 50000          `make soak-results CASES=50000`
+"""
+
+import argparse
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent / "orchestrator"))
+from result_siege import Siege, besiege
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+def main() -> int:
+    """Ends with 1 if what a scheduler hid can be read anywhere."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--cases", type=int, default=50_000)
+    options.add_argument("--seed", type=int, default=int(time.time()))
+    given = options.parse_args()
+    began = time.monotonic()
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    ) as bar:
+        task = bar.add_task(f"seed {given.seed}", total=given.cases)
+
+        def told(found: Siege) -> None:
+            words = f"seed {given.seed}, {len(found.violations)} leaks"
+            bar.update(task, completed=found.cases, description=words)
+
+        found = asyncio.run(besiege(given.cases, given.seed, told))
+    print(f"{found.summary()}, seed {given.seed}, {time.monotonic() - began:.0f} s")
+    print("\n".join(found.violations[:5]))
+    return 1 if found.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
