@@ -1,4 +1,4 @@
-"""`toolgate agents labels` and `unlabel`: labels that verdicts gave to sessions, and how a person takes one away.
+"""`toolgate agents labels` and `unlabel`: labels that verdicts gave to sessions, and how one is taken away.
 
 The server keeps who took what away, and when. Each running process that knows the session forgets the label,
 confirms that, and one of them records the fact `agent:unlabel`.

@@ -3,7 +3,9 @@
 A label has a name and a value. Its mark counts how often it was given and taken away: an odd count means that
 the session bears it. A count only rises, and of two marks the higher one holds. So marks can be joined in any
 order and as often as you like. An old copy cannot bring back what an operator took away, and cannot undo what
-a verdict gave after that. Times are milliseconds since the epoch by the server's clock.
+a verdict gave after that. Each count is stored as a field of its own, which nobody changes: processes may
+write at the same time, and none can undo what another wrote. Times are milliseconds since the epoch by the
+server's clock.
 """
 
 import re
@@ -20,11 +22,11 @@ MAX_FIELDS: Final = 2 * MAX_SESSION_LABELS * MAX_SESSION_LABELS
 """Maximum number of marks of one session: its labels, and as many that were taken away."""
 MAX_TREE: Final = 1024
 """Maximum number of sessions in one notice."""
-_MAX_COUNT: Final = 2**31
 _MAX_BY: Final = 64
 _MAX_NOTICE: Final = 1 << 20
 _FIELD: Final = re.compile(rf"{LABEL_PATTERN[:-1]}={LABEL_PATTERN[1:]}")
-_MARK: Final = re.compile(rb"([0-9]{1,10})(?: ([0-9]{1,16}) (.*))?", re.DOTALL)
+_STORED: Final = re.compile(r"(.+) ([1-9][0-9]{0,8})")
+_TAKEN: Final = re.compile(rb"([0-9]{1,16}) (.*)", re.DOTALL)
 
 
 class LabelMark(NamedTuple):
@@ -43,8 +45,8 @@ class LabelMark(NamedTuple):
         return self.count % 2 == 1
 
     def encode(self) -> bytes:
-        """Return the mark as it is stored."""
-        return b"%d" % self.count if self.is_borne else b"%d %d %s" % (self.count, self.at_ms, self.by.encode())
+        """Return the value of the stored field that `name_stored` names."""
+        return b"1" if self.is_borne else b"%d %s" % (self.at_ms, self.by.encode())
 
 
 LabelMarks = dict[str, LabelMark]
@@ -80,24 +82,32 @@ def list_fields(labels: Mapping[str, Iterable[str]]) -> list[str]:
     return [make_field(name, value) for name, values in labels.items() for value in values]
 
 
+def name_stored(field: str, count: int) -> str:
+    """Return the stored field that says that a label has this count."""
+    return f"{field} {count}"
+
+
 def decode_marks(stored: Mapping[str, bytes]) -> LabelMarks:
     """Read the marks of a session. Malformed ones are left out; too many count as overflow."""
     found: LabelMarks = {}
-    for field, raw in stored.items():
-        match = _MARK.fullmatch(raw)
-        if match is None or not (field == OVERFLOW or is_field(field)):
+    for name, raw in stored.items():
+        match = _STORED.fullmatch(name)
+        if match is None or not (match[1] == OVERFLOW or is_field(match[1])):
             continue
-        count = int(match[1])
-        if not 0 < count < _MAX_COUNT:
-            continue
-        if count % 2:
-            found[field] = LabelMark(count)
-        else:
-            by = (match[3] or b"").decode("utf-8", "replace")[:_MAX_BY]
-            found[field] = LabelMark(count, int(match[2] or 0), by)
+        field, count = match[1], int(match[2])
+        known = found.get(field)
+        if known is None or known.count < count:
+            found[field] = _decode_mark(count, raw)
         if len(found) > MAX_FIELDS + 1:
             return {OVERFLOW: LabelMark()}
     return found
+
+
+def _decode_mark(count: int, raw: bytes) -> LabelMark:
+    taken = _TAKEN.fullmatch(raw) if count % 2 == 0 else None
+    if taken is None:
+        return LabelMark(count)
+    return LabelMark(count, int(taken[1]), taken[2].decode("utf-8", "replace")[:_MAX_BY])
 
 
 def join_marks(many: Iterable[LabelMarks]) -> LabelMarks:
@@ -142,7 +152,7 @@ def _give(known: LabelMark | None) -> LabelMark | None:
 
 
 def _fits(labels: Mapping[str, list[str]]) -> bool:
-    return len(labels) <= MAX_SESSION_LABELS and all(len(one) <= MAX_SESSION_LABELS for one in labels.values())
+    return max(map(len, (labels, *labels.values()))) <= MAX_SESSION_LABELS
 
 
 def encode_label_notice(notice: LabelNotice) -> bytes:

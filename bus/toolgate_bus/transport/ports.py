@@ -409,7 +409,10 @@ class LabelStore(Protocol):
         """Return the marks of these sessions. Raises TransportError."""
 
     async def keep(self, marks: "Mapping[str, LabelMarks]") -> None:
-        """Join marks of sessions with those that are stored: the higher count stays. Raises TransportError."""
+        """Join marks of sessions with those that are stored: the higher count holds.
+
+        Raises TransportError.
+        """
 
     async def claim(self, session: str, field: str, count: int) -> bool:
         """Return True to the first caller only. Raises TransportError."""

@@ -4,8 +4,8 @@
     python labelled_agent.py mail URL NAMESPACE SESSION ROOT
 
 The first calls `fetch` once, prints `read` when it was given the result, and lives on until it is killed. The
-second is a sub-agent on loop-basic whose root is elsewhere: its LLM calls `send_mail` once. It prints what the
-LLM was told.
+second is a sub-agent on loop-basic whose root is elsewhere: its LLM calls `send_mail` once. It prints what
+the LLM was told.
 """
 
 import asyncio

@@ -15,6 +15,7 @@ from toolgate_bus.protocol.session_labels import (
     give_labels,
     is_field,
     join_marks,
+    name_stored,
     show_labels,
 )
 
@@ -69,24 +70,34 @@ def test_beyond_the_bound_all_labels_are_unknown_and_stay_so(kind):
 
 def test_stored_marks_are_read_and_malformed_ones_left_out():
     stored = {
-        "a=1": LabelMark().encode(),
-        "a=2": LabelMark(2, 1234, "Ana Ω").encode(),
-        "a=3": b"x",
-        "a=4": b"0",
-        "a=5": b"99999999999",
-        "no label": b"1",
+        "a=1 1": b"1",
+        "a=2 1": b"1",
+        "a=2 2": b"1234 " + "Ana Ω".encode(),
+        "a=3 x": b"1",
+        "a=4 0": b"1",
+        "a=5 9999999999": b"1",
+        "a=6": b"1",
+        "no label 1": b"1",
         "!a=2 2": b"1",
-        OVERFLOW: b"2 5 ops",
+        "* 2": b"5 ops",
+        "b=1 4": b"who knows",
     }
     assert decode_marks(stored) == {
         "a=1": LabelMark(),
         "a=2": LabelMark(2, 1234, "Ana Ω"),
+        "b=1": LabelMark(4),
         OVERFLOW: LabelMark(2, 5, "ops"),
     }
 
 
+@given(MARKS)
+def test_marks_come_back_as_they_were_stored(marks):
+    stored = {name_stored(field, mark.count): mark.encode() for field, mark in marks.items()}
+    assert decode_marks(stored) == marks
+
+
 def test_more_marks_than_anybody_writes_are_unknown():
-    stored = {f"n{one}=v{two}": b"1" for one in range(100) for two in range(MAX_FIELDS // 90)}
+    stored = {f"n{one}=v{two} 1": b"1" for one in range(100) for two in range(MAX_FIELDS // 90)}
     assert show_labels(decode_marks(stored)) is None
 
 

@@ -36,7 +36,6 @@ from toolgate_bus.transport.ports import LabelReading, LabelStore
 
 from toolgate_orchestrator.decision.faults import call_guarded, note_fault
 from toolgate_orchestrator.decision.link.ancestry import Ancestry
-from toolgate_orchestrator.decision.tree_shares import TreeShares
 
 MAX_SESSIONS: Final = 16_384
 """Most sessions whose labels are remembered, as many as those whose parents are."""
@@ -74,13 +73,15 @@ Kin = tuple[str, ...]
 class _Session:
     """Labels of one session, as far as this process knows."""
 
-    tree: str
+    root: str
     marks: LabelMarks = field(default_factory=dict)
     given_at: dict[str, float] = field(default_factory=dict)
     """Time of the last verdict that gave a label, by field."""
     kin: Kin = ()
     """Sessions with which it shares labels, as its last question told."""
     read_at: float = _NEVER
+    read_after: float = _NEVER
+    """Time before which what was read does not count: a call that handed work to another agent has ended."""
     unsure_until: float = _NEVER
     """Time until which other processes may still write its labels again, after the server lost everything."""
     asked_at: float = _NEVER
@@ -105,7 +106,7 @@ class SessionLabels:
         self.has_readers = False
         """True if a scheduler on the roster reads labels."""
         self._known: dict[str, _Session] = {}
-        self._shares: TreeShares[str] = TreeShares()
+        """Sessions, the one that asked last at the end."""
         self._is_lossy = False
         """True once labels were forgotten that the server may not have: what is not known here is unknown."""
         self._version = 0
@@ -121,7 +122,7 @@ class SessionLabels:
         self._token = b""
         self._unsure_until = _NEVER
         self._delegations: dict[str, Kin] = {}
-        """Calls that handed work to another agent, by decision, with the sessions that may get labels by it."""
+        """Calls that handed work to another agent, by decision, with sessions that may get labels by them."""
         self._wake = asyncio.Event()
         self._round = asyncio.Event()
         """Set at the end of each round of reads and writes, and then replaced."""
@@ -152,9 +153,10 @@ class SessionLabels:
             return self._show(kin) if kin else {}
         if not kin:  # it belongs to no session, so nobody can say what it bears
             return None if self.has_readers else {}
-        until = self._clock() + patience
+        now = self._clock()
+        until = now + patience
         self._touch(kin, question)
-        while missing := self._list_stale(kin):
+        while missing := self._list_stale(kin, now):
             self._wanted.update(dict.fromkeys(missing))
             if not await self._wait(until):
                 return None
@@ -163,7 +165,7 @@ class SessionLabels:
     def show(self, question: ToolQuestion) -> Labels:
         """Return what a question bears by what is known now, without a wait."""
         kin = self._list_kin(question)
-        if self.has_readers and (not kin or self._list_stale(kin) or self._is_unsure(kin)):
+        if self.has_readers and (not kin or self._list_stale(kin, self._clock()) or self._is_unsure(kin)):
             return None
         return self._show(kin) if kin else {}
 
@@ -211,7 +213,7 @@ class SessionLabels:
         """Have the labels read anew with the next question, if this call handed work to another agent."""
         for name in self._delegations.pop(decision, ()) if self._delegations else ():
             if (session := self._known.get(name)) is not None:
-                session.read_at = _NEVER
+                session.read_after = self._clock()
 
     # ------------------------------------------------------------------ what the bus tells
 
@@ -233,11 +235,11 @@ class SessionLabels:
     def look_again(self, sessions: Sequence[str], done: Callable[[], None]) -> None:
         """Read sessions from which an operator took labels; call `done` once that is known here."""
         known = {one for one in sessions if one in self._known}
-        if not known or len(self._orders) >= MAX_ORDERS:
-            if not known:
-                done()
+        if not known:
+            done()
             return
-        self._orders.append((known, done))
+        if len(self._orders) < MAX_ORDERS:
+            self._orders.append((known, done))
         self._wanted.update(dict.fromkeys(known))
         self._start()
 
@@ -306,24 +308,19 @@ class SessionLabels:
             self._version += 1
 
     def _touch(self, kin: Kin, question: ToolQuestion) -> None:
-        """Note that these sessions ask. The tree with the most sessions makes room for new ones."""
-        now, tree = self._clock(), name_session(question.root_session or question.session)
+        """Note that these sessions ask. Those that asked longest ago make room for new ones."""
+        now, root = self._clock(), name_session(question.root_session or question.session)
         for name in kin:
-            session = self._known.get(name)
-            if session is None:
-                if len(self._known) >= self._most:
-                    self._forget(self._shares.find_oldest(tree))
-                session = self._known[name] = _Session(tree)
-            else:  # it goes last now
-                self._shares.remove(session.tree, name)
-            self._shares.add(session.tree, name)
+            session = self._known.pop(name, None) or _Session(root)
+            self._known[name] = session
             session.asked_at = now
         self._known[kin[0]].kin = kin
+        while len(self._known) > max(self._most, MAX_KIN):
+            self._forget(next(iter(self._known)))
 
     def _forget(self, name: str) -> None:
         """Forget a session. It is read again when it asks, unless the server may not have all of it."""
-        session = self._known.pop(name)
-        self._shares.remove(session.tree, name)
+        del self._known[name]
         self._untried.discard(name)
         self._version += 1
         if self._unwritten.pop(name, None):
@@ -333,10 +330,15 @@ class SessionLabels:
         now = self._clock()
         return any(self._known[one].unsure_until > now for one in kin if one in self._known)
 
-    def _list_stale(self, kin: Kin) -> list[str]:
-        """Return the sessions whose labels are not known well enough."""
-        since = self._clock() - FRESH_S
-        return [one for one in kin if (known := self._known.get(one)) is None or known.read_at < since]
+    def _list_stale(self, kin: Kin, now: float) -> list[str]:
+        """Return the sessions whose labels are not known well enough for a question of this moment."""
+        since = now - FRESH_S
+        sessions = [(one, self._known.get(one)) for one in kin]
+        return [
+            name
+            for name, one in sessions
+            if one is None or one.read_at < since or one.read_at < one.read_after
+        ]
 
     def _write_again(self) -> None:
         for name, session in self._known.items():
@@ -373,6 +375,8 @@ class SessionLabels:
                 await self._do_round()
                 self._failures = 0
             except ToolgateError as error:
+                if self._unwritten:
+                    metrics.count(metrics.LABEL_WRITES_FAILED)
                 self._note_failure()
                 if self._failures == 1:
                     _log.warning("labels of sessions cannot be read or written", error=str(error))
@@ -399,8 +403,11 @@ class SessionLabels:
         self._untried.clear()  # nobody waits longer for what cannot be written now
 
     async def _do_round(self) -> None:
-        await self._write()
-        asked = [*self._wanted][:MAX_READ]
+        # What a session bore before is not known here: an operator may have taken away what is given now.
+        unread = [one for one in self._unwritten if self._known[one].read_at == _NEVER]
+        asked = [*dict.fromkeys((*unread, *self._wanted))][:MAX_READ]
+        if not unread:
+            await self._write()
         if asked or self._is_due:
             began = self._clock()
             self._take(await self._store.read(asked), began)
@@ -411,7 +418,7 @@ class SessionLabels:
         while self._removed:
             await self._record(*self._removed.pop(0))
         self._confirm()
-        if self._wanted:
+        if self._wanted or self._unwritten:
             self._wake.set()
 
     async def _write(self) -> None:
@@ -423,11 +430,7 @@ class SessionLabels:
                 for one, fields in given.items()
                 if (known := self._known.get(one)) is not None
             }
-            try:
-                await self._store.keep(marks)
-            except ToolgateError:
-                metrics.count(metrics.LABEL_WRITES_FAILED)
-                raise
+            await self._store.keep(marks)
             now = self._clock()
             for one in names:
                 self._end_write(one, given[one], marks.get(one, {}), now)
@@ -456,13 +459,12 @@ class SessionLabels:
 
     def _plan_beat(self) -> None:
         """Plan what the next round reads, and what it writes again."""
-        live = [(one.read_at, name) for name, one in self._known.items() if self._is_live(one)]
         if self.has_readers:
+            live = [(one.read_at, name) for name, one in self._known.items() if self._is_live(one)]
             self._is_due = True
             self._wanted.update(dict.fromkeys(name for _, name in sorted(live)[:MAX_READ]))
         old = self._clock() - REFRESH_S
-        for _, name in live:
-            session = self._known[name]
+        for name, session in self._known.items():
             if session.marks and session.written_at < old:
                 self._unwritten.setdefault(name, set()).update(session.marks)
 
@@ -509,7 +511,7 @@ class SessionLabels:
             pass  # better twice than never
         label, value = split_field(one)
         session = self._known.get(name)
-        root = name if session is None else session.tree
+        root = name if session is None else session.root
         told = {"session": name, "root_session": root, "agent": "", "by": mark.by}
         if self.note is not None:
             call_guarded(self.note, AGENT_UNLABEL, {**told, "label": label, "value": value})

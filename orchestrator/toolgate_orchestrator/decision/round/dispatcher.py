@@ -102,7 +102,7 @@ class Dispatcher:
         if client is not None and (client.labels.is_used or audience.absent):
             # Who was never seen may be about to start, and read them.
             unseen = not audience.absent.issubset(client.directory.announced)
-            labels = await client.labels.find(asking, patience, reads=unseen)
+            labels = await client.labels.find(asking, patience if client.up else 0, reads=unseen)
             asking = asking._replace(session_labels=labels)
         body, sent = self._write(call, asking, audience)
         now = time.monotonic()

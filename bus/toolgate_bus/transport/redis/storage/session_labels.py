@@ -1,36 +1,34 @@
-"""Labels of sessions on the server: a hash for each session, a field for each label.
+"""Labels of sessions on the server: a hash for each session, with a field for each count of a label.
 
-Agents' processes write what verdicts gave, by a script that only raises counts. Operators take labels away,
-by another one. A mark of the whole store tells processes whether the server has forgotten everything.
+Agents' processes write what verdicts gave, operators what they took away. Both only add fields, and need no
+script: agents may run none. A text at a key of its own tells whether the server has forgotten everything.
 """
 
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.session_labels import (
-    MAX_FIELDS,
+    LabelMark,
     LabelMarks,
     LabelNotice,
     decode_marks,
     encode_label_notice,
+    name_stored,
 )
 from toolgate_bus.transport.ports import Arg, Commands, LabelReading, LabelStore, override
-from toolgate_bus.transport.redis.client.refusals import refusal_of
-from toolgate_bus.transport.redis.client.scripts import Script
 from toolgate_bus.transport.redis.roster.roster import Roster
 from toolgate_bus.transport.redis.roster.roster_sets import OLD
 from toolgate_bus.transport.redis.storage.agent_directory import ORDERS_KEPT_MS
-from toolgate_bus.transport.redis.storage.reads import ask_all, find_keys, flat, literal
+from toolgate_bus.transport.redis.storage.reads import ask_all, find_keys, flat, literal, read_time
 
 REMEMBERED_MS: Final = 30 * 86_400_000
 """Milliseconds that labels are kept after they were last written. Living processes write them again."""
 AT_ONCE: Final = 256
 """Maximum number of sessions in one round trip."""
-KEEP: Final = Script(__package__, "keep_labels.lua", by_text=True)
-TAKE: Final = Script(__package__, "take_labels.lua", by_text=True)
+_TRIES: Final = 3
+"""Number of times that labels are taken away, if verdicts give them again meanwhile."""
 
 
 class RedisLabelStore(LabelStore):
@@ -67,19 +65,16 @@ class RedisLabelStore(LabelStore):
 
     @override
     async def keep(self, marks: Mapping[str, LabelMarks]) -> None:
-        life = self._keys.session_labels("")
-        asks: list[tuple[Arg, ...]] = [("PEXPIRE", life, REMEMBERED_MS)]
+        asks: list[tuple[Arg, ...]] = [("PEXPIRE", self._keys.session_labels(""), REMEMBERED_MS)]
         for session, fields in marks.items():
-            pairs = [word for field, mark in fields.items() for word in (field, mark.encode())]
-            words = (REMEMBERED_MS, MAX_FIELDS, *pairs)
-            asks.append(KEEP.command(self._keys.session_labels(session), words=words))
+            asks += _add(self._keys.session_labels(session), fields)
         for at in range(0, len(asks), AT_ONCE):
             await ask_all(self._commands, asks[at : at + AT_ONCE])
 
     @override
     async def claim(self, session: str, field: str, count: int) -> bool:
         key = self._keys.session_labels(session)
-        return bool(await self._commands.execute("HSETNX", key, f"!{field} {count}", "1"))
+        return bool(await self._commands.execute("HSETNX", key, f"!{name_stored(field, count)}", "1"))
 
 
 class LabelBoard:
@@ -109,14 +104,25 @@ class LabelBoard:
 
         Return the fields that each session bore. Raises TransportError.
         """
-        words = (REMEMBERED_MS, by, meant)
-        asks = [TAKE.command(self._keys.session_labels(one), words=words) for one in sessions]
-        replies = await ask_all(self._commands, asks)
-        return {
-            one: sorted(field.decode("utf-8", "replace") for field in reply)
-            for one, reply in zip(sessions, replies, strict=True)
-            if reply
-        }
+        taken: dict[str, set[str]] = {}
+        for _ in range(_TRIES):
+            # The time first: what is given again after it must stay.
+            now_ms = int(await read_time(self._commands) * 1000)
+            asks: list[tuple[Arg, ...]] = []
+            for session, marks in (await self.read(sessions)).items():
+                gone = {
+                    field: LabelMark(mark.count + 1, now_ms, by)
+                    for field, mark in marks.items()
+                    if mark.is_borne and _is_meant(field, meant)
+                }
+                if gone:
+                    taken.setdefault(session, set()).update(gone)
+                    asks += _add(self._keys.session_labels(session), gone)
+            if not asks:
+                break
+            for at in range(0, len(asks), AT_ONCE):
+                await ask_all(self._commands, asks[at : at + AT_ONCE])
+        return {session: sorted(fields) for session, fields in taken.items()}
 
     async def tell(self, notice: LabelNotice) -> frozenset[str]:
         """Tell every living orchestrator to look at these sessions. Return those told.
@@ -134,6 +140,18 @@ class LabelBoard:
             ]
         await ask_all(self._commands, commands)
         return frozenset(orchestrators)
+
+
+def _is_meant(field: str, meant: str) -> bool:
+    return field == meant or (meant[-1:] in ("", "=") and field.startswith(meant))
+
+
+def _add(key: str, marks: LabelMarks) -> list[tuple[Arg, ...]]:
+    """Return the commands that add these marks to a session's: what is there already stays."""
+    added: list[tuple[Arg, ...]] = [
+        ("HSETNX", key, name_stored(field, mark.count), mark.encode()) for field, mark in marks.items()
+    ]
+    return [*added, ("PEXPIRE", key, REMEMBERED_MS)]
 
 
 def _read_hash(reply: Any) -> LabelMarks:
