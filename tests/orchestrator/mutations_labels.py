@@ -22,7 +22,7 @@ MUTANTS = (
         "labels",
         "an old copy brings back what was taken away",
         _MARKS,
-        "known.count < mark.count",
+        "known.times < mark.times",
         "mark.is_borne",
         _PURE,
     ),

@@ -32,7 +32,7 @@ _TAKEN: Final = re.compile(rb"([0-9]{1,16}) (.*)", re.DOTALL)
 class LabelMark(NamedTuple):
     """State of one label of a session."""
 
-    count: int = 1
+    times: int = 1
     """Number of times that the label was given and taken away. Odd: the session bears it."""
     at_ms: int = 0
     """Time at which it was taken away; 0 while the session bears it."""
@@ -42,7 +42,7 @@ class LabelMark(NamedTuple):
     @property
     def is_borne(self) -> bool:
         """True if the session bears the label."""
-        return self.count % 2 == 1
+        return self.times % 2 == 1
 
     def encode(self) -> bytes:
         """Return the value of the stored field that `name_stored` names."""
@@ -96,7 +96,7 @@ def decode_marks(stored: Mapping[str, bytes]) -> LabelMarks:
             continue
         field, count = match[1], int(match[2])
         known = found.get(field)
-        if known is None or known.count < count:
+        if known is None or known.times < count:
             found[field] = _decode_mark(count, raw)
         if len(found) > MAX_FIELDS + 1:
             return {OVERFLOW: LabelMark()}
@@ -116,7 +116,7 @@ def join_marks(many: Iterable[LabelMarks]) -> LabelMarks:
     for marks in many:
         for field, mark in marks.items():
             known = joined.get(field)
-            if known is None or known.count < mark.count:
+            if known is None or known.times < mark.times:
                 joined[field] = mark
     return joined
 
@@ -148,7 +148,7 @@ def give_labels(marks: LabelMarks, labels: Mapping[str, Iterable[str]]) -> Label
 def _give(known: LabelMark | None) -> LabelMark | None:
     if known is None:
         return LabelMark()
-    return None if known.is_borne else LabelMark(known.count + 1)
+    return None if known.is_borne else LabelMark(known.times + 1)
 
 
 def _fits(labels: Mapping[str, list[str]]) -> bool:

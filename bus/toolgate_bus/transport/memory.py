@@ -412,7 +412,7 @@ class MemoryLabelStore(LabelStore):
         """Take a label from a session, if it bears it."""
         mark = self._marks.get(session, {}).get(field)
         if mark is not None and mark.is_borne:
-            self._marks[session][field] = LabelMark(mark.count + 1, _now_ms(), by)
+            self._marks[session][field] = LabelMark(mark.times + 1, _now_ms(), by)
 
 
 def _now_ms() -> int:

@@ -30,7 +30,7 @@ MARKS = st.dictionaries(
 def test_marks_are_joined_in_any_order_and_as_often_as_one_likes(one, two, three):
     joined = join_marks((one, two, three))
     assert join_marks((three, join_marks((two, one)), two)) == joined
-    assert all(joined[field].count >= mark.count for field, mark in one.items())
+    assert all(joined[field].times >= mark.times for field, mark in one.items())
 
 
 @given(MARKS, st.dictionaries(st.sampled_from("ab"), st.sets(st.sampled_from("12"), min_size=1)))
@@ -92,7 +92,7 @@ def test_stored_marks_are_read_and_malformed_ones_left_out():
 
 @given(MARKS)
 def test_marks_come_back_as_they_were_stored(marks):
-    stored = {name_stored(field, mark.count): mark.encode() for field, mark in marks.items()}
+    stored = {name_stored(field, mark.times): mark.encode() for field, mark in marks.items()}
     assert decode_marks(stored) == marks
 
 

@@ -63,7 +63,7 @@ async def test_what_an_operator_took_away_stays_away_until_a_verdict_gives_it_ag
     await store.keep({"s": {UNTRUSTED: LabelMark()}})
     await take("s", UNTRUSTED, "ops")
     mark = (await marks_of(store, "s"))[UNTRUSTED]
-    assert (mark.count, mark.by, mark.is_borne) == (2, "ops", False)
+    assert (mark.times, mark.by, mark.is_borne) == (2, "ops", False)
     reading = await store.read(["s"])
     assert 0 <= reading.now_ms - mark.at_ms < 60_000
     await store.keep({"s": {UNTRUSTED: LabelMark()}})

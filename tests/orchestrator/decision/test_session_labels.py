@@ -7,9 +7,11 @@ from gate_world import growth
 from questions import decide as decide_on
 from questions import question_about
 from toolgate_bus.errors import BusDown
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import Continue, Deny, Hold, Modify
 from toolgate_bus.protocol.names import MAX_SESSION_LABELS
 from toolgate_bus.protocol.session_labels import LabelMark
+from toolgate_bus.transport.ports import Member
 from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.decision.link import session_labels as limits
 from toolgate_orchestrator.decision.link.ancestry import Ancestry
@@ -234,6 +236,41 @@ async def test_what_a_grandchild_is_given_reaches_the_root_through_its_parent(wo
     assert await guarded.labels_of(one, "root") == UNTRUSTED
 
 
+async def test_local_tables_are_asked_about_the_question_with_its_labels(world, guarded):
+    await world.scheduler("giver", give("untrusted"))
+    gate = await world.gate()
+    await fetch(gate, "s")
+    asked = []
+
+    class Table:
+        def answer(self, question):
+            asked.append(question.session_labels)
+
+    gate._client.tables.in_force = {"watcher": Table()}
+    assert await guarded.labels_of(gate, "s") == UNTRUSTED
+    assert asked == [{"source": ["untrusted"]}]
+
+
+async def test_a_scheduler_of_version_one_is_asked_without_labels_and_can_read_that(world, guarded):
+    await world.scheduler("giver", give("untrusted"))
+    old, asked = world.hub.scheduler(), []
+
+    class Inbox:
+        def deliver(self, deliveries):
+            for one in deliveries:
+                (item,) = packing.items(one.frame)
+                asked.append((item.version, packing.unpack(item.body)))
+
+    old.listen(Inbox())
+    await old.start(Member("old", "r1", wire=(1,), tools=("send_mail",)))
+    old.want(100)
+    gate = await world.gate(patience_ms=200)
+    await fetch(gate, "s")
+    assert await guarded.labels_of(gate, "s") == UNTRUSTED
+    ((version, body),) = asked
+    assert (version, body["tool_name"], "session_labels" in body) == (1, "send_mail", False)
+
+
 async def test_a_call_of_no_session_has_unknown_labels(world, guarded):
     gate = await world.gate()
     assert await guarded.labels_of(gate, "") is None
@@ -412,5 +449,5 @@ async def test_a_label_that_is_given_again_after_it_was_taken_away_stays(world, 
     world.hub.labels.take("s", "source=untrusted", "ana")
     await asyncio.sleep(0.01)
     await fetch(gate, "s")  # which this process does not know yet
-    await wait_until(lambda: world.hub.labels._marks["s"]["source=untrusted"].count == 3, timeout=10)
+    await wait_until(lambda: world.hub.labels._marks["s"]["source=untrusted"].times == 3, timeout=10)
     assert await guarded.labels_of(gate, "s") == UNTRUSTED

@@ -301,7 +301,7 @@ class SessionLabels:
 
     def _put(self, name: str, session: _Session, marks: LabelMarks) -> None:
         """Give a session these marks where they are higher; the server may not have them."""
-        higher = {one for one, mark in marks.items() if _count(session.marks, one) < mark.count}
+        higher = {one for one, mark in marks.items() if _count(session.marks, one) < mark.times}
         if higher:
             session.marks = join_marks((session.marks, marks))
             self._unwritten.setdefault(name, set()).update(higher)
@@ -489,7 +489,7 @@ class SessionLabels:
     def _join(self, name: str, session: _Session, stored: LabelMarks, began: float, now_ms: int) -> None:
         for one, mark in stored.items():
             known = _count(session.marks, one)
-            if mark.count > known:
+            if mark.times > known:
                 session.marks = {**session.marks, one: mark}
                 self._version += 1
                 if not mark.is_borne:
@@ -497,15 +497,15 @@ class SessionLabels:
                     # Not before the moment at which it was taken away, by this process's clock.
                     taken_at = began - max(0, now_ms - mark.at_ms) / 1000
                     if session.given_at.get(one, _NEVER) >= taken_at:
-                        self._put(name, session, {one: LabelMark(mark.count + 1)})
-        lacking = {one for one, mark in session.marks.items() if _count(stored, one) < mark.count}
+                        self._put(name, session, {one: LabelMark(mark.times + 1)})
+        lacking = {one for one, mark in session.marks.items() if _count(stored, one) < mark.times}
         if lacking:
             self._unwritten.setdefault(name, set()).update(lacking)
 
     async def _record(self, name: str, one: str, mark: LabelMark) -> None:
         """Record that an operator took a label away, unless another process did."""
         try:
-            if self.note is None or not await self._store.claim(name, one, mark.count):
+            if self.note is None or not await self._store.claim(name, one, mark.times):
                 return
         except ToolgateError:
             pass  # better twice than never
@@ -527,4 +527,4 @@ class SessionLabels:
 
 def _count(marks: LabelMarks, one: str) -> int:
     mark = marks.get(one)
-    return 0 if mark is None else mark.count
+    return 0 if mark is None else mark.times

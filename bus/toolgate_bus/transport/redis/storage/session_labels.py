@@ -111,7 +111,7 @@ class LabelBoard:
             asks: list[tuple[Arg, ...]] = []
             for session, marks in (await self.read(sessions)).items():
                 gone = {
-                    field: LabelMark(mark.count + 1, now_ms, by)
+                    field: LabelMark(mark.times + 1, now_ms, by)
                     for field, mark in marks.items()
                     if mark.is_borne and _is_meant(field, meant)
                 }
@@ -149,7 +149,7 @@ def _is_meant(field: str, meant: str) -> bool:
 def _add(key: str, marks: LabelMarks) -> list[tuple[Arg, ...]]:
     """Return the commands that add these marks to a session's: what is there already stays."""
     added: list[tuple[Arg, ...]] = [
-        ("HSETNX", key, name_stored(field, mark.count), mark.encode()) for field, mark in marks.items()
+        ("HSETNX", key, name_stored(field, mark.times), mark.encode()) for field, mark in marks.items()
     ]
     return [*added, ("PEXPIRE", key, REMEMBERED_MS)]
 
