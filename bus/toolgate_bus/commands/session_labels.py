@@ -29,7 +29,10 @@ from toolgate_bus.commands.table import Table
 from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.protocol.agents import LiveAgent, name_session
-from toolgate_bus.protocol.session_labels import (
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.storage.agent_directory import AgentDirectory
+from toolgate_bus.transport.redis.storage.session_labels import LabelBoard
+from toolgate_bus.transport.session_labels import (
     MAX_TREE,
     OVERFLOW,
     LabelMark,
@@ -39,9 +42,6 @@ from toolgate_bus.protocol.session_labels import (
     make_field,
     split_field,
 )
-from toolgate_bus.transport.redis.client.connection import RedisCommands
-from toolgate_bus.transport.redis.storage.agent_directory import AgentDirectory
-from toolgate_bus.transport.redis.storage.session_labels import LabelBoard
 
 Result = TypeVar("Result")
 _LOOK_S: Final = 0.05

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from toolgate_bus.errors import BusDown
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.pauses import Pause, StandingPauses
-from toolgate_bus.protocol.session_labels import LabelMark, LabelMarks, join_marks
 from toolgate_bus.transport.ports import (
     Delivery,
     FactPayload,
@@ -32,6 +31,7 @@ from toolgate_bus.transport.ports import (
     checked_value,
     override,
 )
+from toolgate_bus.transport.session_labels import LabelMark, LabelMarks, join_marks
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from toolgate_bus.protocol.agents import LiveAgent, Stop
     from toolgate_bus.protocol.pauses import StandingPauses
-    from toolgate_bus.protocol.session_labels import LabelMarks
+    from toolgate_bus.transport.session_labels import LabelMarks
 else:
 
     def override(method: Any) -> Any:

@@ -490,6 +490,8 @@ class Gate:
                 ruling = await self._rule(call, audience, local, ask or self._ask)
             else:
                 ruling = await self._resume(call, answer)
+            if client is not None and not client.labels.is_settled:
+                await self._dispatcher.settle_labels(call)
             if ruling.outcome == "ask":
                 return _trace(span, self._deferred.wait(call, ruling))
             if ruling.outcome != "deny":
@@ -506,10 +508,9 @@ class Gate:
                     ruling = CHANGED
             elif ruling.why == "silent":
                 await self._tell_silence(call)
-            if client is not None and client.labels.is_used:
-                await self._dispatcher.settle_labels(call)
-                if ruling.outcome != "deny" and (ruling.agent_target or call.question.agent_target):
-                    client.labels.begin_delegation(call.question.id, call.question)
+            target = ruling.agent_target or call.question.agent_target
+            if target and client is not None and ruling.outcome != "deny":
+                client.labels.begin_delegation(call.question.id, call.question)
         except asyncio.CancelledError:
             self._record_cancelled(call, span)
             raise

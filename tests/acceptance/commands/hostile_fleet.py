@@ -15,11 +15,11 @@ from toolgate_bus.ledger.slots.queue import Need, Request, tell_call
 from toolgate_bus.ledger.slots.redis import RedisQueues
 from toolgate_bus.protocol.agents import LiveAgent
 from toolgate_bus.protocol.events import Continue, Deny, Modify, ToolSelecting, Verdict
-from toolgate_bus.protocol.session_labels import LabelMark
 from toolgate_bus.state.shared import connect_shared_state
 from toolgate_bus.transport.redis.answering.scheduler import RedisSchedulerBus
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.storage.session_labels import RedisLabelStore
+from toolgate_bus.transport.session_labels import LabelMark
 from toolgate_orchestrator import Call, Caller, Gate
 from toolgate_orchestrator.decision.link.live_session import LiveSession
 from toolgate_schedulers.author.forms import as_scheduler

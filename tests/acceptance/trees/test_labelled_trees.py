@@ -5,9 +5,9 @@ import json
 from pathlib import Path
 
 import pytest
-from toolgate_bus.protocol.session_labels import show_labels
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.storage.session_labels import LabelBoard
+from toolgate_bus.transport.session_labels import show_labels
 
 pytestmark = [pytest.mark.system, pytest.mark.acceptance, pytest.mark.timeout(180)]
 

@@ -2,7 +2,6 @@
 
 import pytest
 from toolgate_bus.protocol.names import MAX_SESSION_LABELS
-from toolgate_bus.protocol.session_labels import OVERFLOW, LabelMark, show_labels
 from toolgate_bus.transport.memory import MemoryHub
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.storage.session_labels import (
@@ -10,6 +9,7 @@ from toolgate_bus.transport.redis.storage.session_labels import (
     LabelBoard,
     RedisLabelStore,
 )
+from toolgate_bus.transport.session_labels import OVERFLOW, LabelMark, show_labels
 
 UNTRUSTED = "source=untrusted"
 

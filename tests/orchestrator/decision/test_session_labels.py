@@ -10,8 +10,8 @@ from toolgate_bus.errors import BusDown
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import Continue, Deny, Hold, Modify
 from toolgate_bus.protocol.names import MAX_SESSION_LABELS
-from toolgate_bus.protocol.session_labels import LabelMark
 from toolgate_bus.transport.ports import Member
+from toolgate_bus.transport.session_labels import LabelMark
 from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.decision.link import session_labels as limits
 from toolgate_orchestrator.decision.link.ancestry import Ancestry

@@ -21,7 +21,10 @@ from typing import Any, Final
 from toolgate_bus.errors import ToolgateError
 from toolgate_bus.protocol.agents import name_session
 from toolgate_bus.protocol.events import ToolQuestion
-from toolgate_bus.protocol.session_labels import (
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.transport.ports import LabelReading, LabelStore
+from toolgate_bus.transport.session_labels import (
     LabelMark,
     LabelMarks,
     give_labels,
@@ -30,9 +33,6 @@ from toolgate_bus.protocol.session_labels import (
     show_labels,
     split_field,
 )
-from toolgate_bus.telemetry import metrics
-from toolgate_bus.telemetry.loggers import get_logger
-from toolgate_bus.transport.ports import LabelReading, LabelStore
 
 from toolgate_orchestrator.decision.faults import call_guarded, note_fault
 from toolgate_orchestrator.decision.link.ancestry import Ancestry

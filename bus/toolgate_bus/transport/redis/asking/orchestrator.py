@@ -20,7 +20,6 @@ import anyio
 from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
 from toolgate_bus.protocol.agents import decode_stop
 from toolgate_bus.protocol.keys import Keys, name_orchestrator
-from toolgate_bus.protocol.session_labels import decode_label_notice
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
@@ -50,6 +49,7 @@ from toolgate_bus.transport.redis.roster.shards import draw_shard
 from toolgate_bus.transport.redis.storage.session_labels import RedisLabelStore
 from toolgate_bus.transport.redis.storage.store import RedisStore
 from toolgate_bus.transport.redis.tasks import Backoff, keep
+from toolgate_bus.transport.session_labels import decode_label_notice
 
 
 class OperatorOrders:

@@ -9,7 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.protocol.session_labels import (
+from toolgate_bus.transport.ports import Arg, Commands, LabelReading, LabelStore, override
+from toolgate_bus.transport.redis.roster.roster import Roster
+from toolgate_bus.transport.redis.roster.roster_sets import OLD
+from toolgate_bus.transport.redis.storage.agent_directory import ORDERS_KEPT_MS
+from toolgate_bus.transport.redis.storage.reads import ask_all, find_keys, flat, literal, read_time
+from toolgate_bus.transport.session_labels import (
     LabelMark,
     LabelMarks,
     LabelNotice,
@@ -17,11 +22,6 @@ from toolgate_bus.protocol.session_labels import (
     encode_label_notice,
     name_stored,
 )
-from toolgate_bus.transport.ports import Arg, Commands, LabelReading, LabelStore, override
-from toolgate_bus.transport.redis.roster.roster import Roster
-from toolgate_bus.transport.redis.roster.roster_sets import OLD
-from toolgate_bus.transport.redis.storage.agent_directory import ORDERS_KEPT_MS
-from toolgate_bus.transport.redis.storage.reads import ask_all, find_keys, flat, literal, read_time
 
 REMEMBERED_MS: Final = 30 * 86_400_000
 """Milliseconds that labels are kept after they were last written. Living processes write them again."""

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.protocol.names import MAX_SESSION_LABELS
-from toolgate_bus.protocol.session_labels import (
+from toolgate_bus.transport.session_labels import (
     MAX_FIELDS,
     OVERFLOW,
     LabelMark,
