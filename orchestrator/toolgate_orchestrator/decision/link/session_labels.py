@@ -70,7 +70,7 @@ Kin = tuple[str, ...]
 
 
 @dataclass(slots=True)
-class _Session:
+class _LabelledSession:
     """Labels of one session, as far as this process knows."""
 
     root: str
@@ -105,7 +105,7 @@ class SessionLabels:
         """Records a fact."""
         self.has_readers = False
         """True if a scheduler on the roster reads labels."""
-        self._known: dict[str, _Session] = {}
+        self._known: dict[str, _LabelledSession] = {}
         """Sessions, the one that asked last at the end."""
         self._is_lossy = False
         """True once labels were forgotten that the server may not have: what is not known here is unknown."""
@@ -299,7 +299,7 @@ class SessionLabels:
         if self._unwritten:
             self._start()
 
-    def _put(self, name: str, session: _Session, marks: LabelMarks) -> None:
+    def _put(self, name: str, session: _LabelledSession, marks: LabelMarks) -> None:
         """Give a session these marks where they are higher; the server may not have them."""
         higher = {one for one, mark in marks.items() if _count(session.marks, one) < mark.times}
         if higher:
@@ -311,7 +311,7 @@ class SessionLabels:
         """Note that these sessions ask. Those that asked longest ago make room for new ones."""
         now, root = self._clock(), name_session(question.root_session or question.session)
         for name in kin:
-            session = self._known.pop(name, None) or _Session(root)
+            session = self._known.pop(name, None) or _LabelledSession(root)
             self._known[name] = session
             session.asked_at = now
         self._known[kin[0]].kin = kin
@@ -454,7 +454,7 @@ class SessionLabels:
             return BEAT_S
         return REFRESH_S if has_labels else 0
 
-    def _is_live(self, session: _Session) -> bool:
+    def _is_live(self, session: _LabelledSession) -> bool:
         return session.asked_at >= self._clock() - LIVE_S
 
     def _plan_beat(self) -> None:
@@ -486,7 +486,9 @@ class SessionLabels:
             if (session := self._known.get(name)) is not None and session.kin:
                 self._spread(session.kin)
 
-    def _join(self, name: str, session: _Session, stored: LabelMarks, began: float, now_ms: int) -> None:
+    def _join(
+        self, name: str, session: _LabelledSession, stored: LabelMarks, began: float, now_ms: int
+    ) -> None:
         for one, mark in stored.items():
             known = _count(session.marks, one)
             if mark.times > known:
