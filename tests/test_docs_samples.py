@@ -142,6 +142,12 @@ async def test_the_first_plan_is_ruled_on_by_its_rules_and_denied_without_them(r
     assert (reader.folder / "todo.txt").read_text() == "buy tea"
 
 
+def test_a_labelled_session_may_not_send_mail_as_the_page_shows(reader: Reader) -> None:
+    reader.writes("labelled.py")
+    (ask,) = commands_in("Labels of a session", page("write-a-scheduler"))
+    assert "this session has read a page from outside" in reader.runs(*ask).stdout
+
+
 def test_the_team_writes_what_its_lead_is_asked_for(reader: Reader) -> None:
     reader.writes("team.yaml")
     reader.runs("toolgate", "run", "Write it", "--plan", "team.yaml")

@@ -51,8 +51,8 @@ PSEUDO = {"in-process", "ledger", "operator", "orchestrator", "unknown"}
 """Who is named like a scheduler in the record or in metrics, and is none."""
 STORE = {
     *("answering", "budget", "budget-hooks", "budget-shadow", "buckets", "buckets-shadow", "config"),
-    *("deferred", "exporter", "hold", "notices", "notify", "order", "pauses", "slots-shadow"),
-    *("table", "tally", "tally-shadow", "turns"),
+    *("deferred", "exporter", "hold", "notices", "notify", "order", "pauses"),
+    *("session-labels", "slots-shadow", "table", "tally", "tally-shadow", "turns"),
 }
 """First words of keys in the shared store: a scheduler of that name would share them with their owner."""
 KINDS = {"approval", "slots"}

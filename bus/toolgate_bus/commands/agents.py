@@ -23,6 +23,7 @@ from toolgate_bus.commands.options import (
     run_async,
 )
 from toolgate_bus.commands.pauses import pause, pauses, resume
+from toolgate_bus.commands.session_labels import labels, unlabel
 from toolgate_bus.commands.table import Table
 from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ConfigError, TransportError
@@ -48,6 +49,9 @@ See the agents that are alive, stop them, and pause them.
   toolgate agents pause --all       let the next calls of all agents wait
   toolgate agents resume --all      end all pauses
   toolgate agents pauses            what is paused, by whom, for how long
+  toolgate agents labels            labels that verdicts gave to sessions
+  toolgate agents unlabel 4f2a source=untrusted
+                                    take a label from a session and its tree
 
 `spent` is the cost that an agent's tools and LLM reported; with --json, in
 millionths. Exit codes: 0 shown, 1 the bus is away, 2 an option is wrong, or
@@ -55,7 +59,7 @@ no server was found.
 """
 
 app = typer.Typer(name="agents", help=OVERVIEW, invoke_without_command=True)
-for _command in (pause, resume, pauses):
+for _command in (pause, resume, pauses, labels, unlabel):
     app.command()(_command)
 
 _LOOK_S: Final = 0.05

@@ -180,6 +180,7 @@ _EVENTS: Final[Mapping[str, Mapping[str, Check]]] = {
     **dict.fromkeys((USAGE, PROVIDER_ERROR), _REQUEST),
     TURN: _TURN,
     "agent:stop": {**_WHOSE, "by": str, "now": bool},
+    "agent:unlabel": {**_WHOSE, **dict.fromkeys(("by", "label", "value"), str)},
     **dict.fromkeys(("agent:pause", "agent:resume", TOOL_PAUSED), _PAUSED),
     **dict.fromkeys(("delegate:agent_spawned", "delegate:agent_resumed", "delegate:error"), _DELEGATION),
     **dict.fromkeys(("delegate:agent_completed", "delegate:agent_cancelled"), _DELEGATION),

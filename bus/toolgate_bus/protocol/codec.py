@@ -125,6 +125,13 @@ def add_request(body: bytes, request: str) -> bytes:
     return pack({**fields, "request": request})
 
 
+def remove_labels(body: bytes) -> bytes:
+    """Return the body of a question without the labels of its session. Raises CodecError."""
+    fields = unpack(body, MAX_QUESTION)
+    fields.pop("session_labels", None)
+    return pack(fields)
+
+
 def verdict_body(answer: Verdict | Failure, revision: str = "", start: str = "") -> bytes:
     """Return the body of a verdict: its fields except None; version 2 adds a revision or start."""
     if is_plain(answer):

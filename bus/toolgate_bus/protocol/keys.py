@@ -97,6 +97,10 @@ class Keys:
         """Key of a hash of operators' pauses, one field each, and the time of the last change."""
         return self.store_key("pauses")
 
+    def session_labels(self, session: str) -> str:
+        """Return the key of a hash of a session's labels; without a session, of the mark of them all."""
+        return self.store_key(f"session-labels:{session}")
+
     @property
     def starts(self) -> str:
         """Key of the counter that orders starts in the namespace."""

@@ -14,8 +14,8 @@ PSEUDO_NAMES: Final = frozenset((IN_PROCESS, "ledger", OPERATOR, "orchestrator",
 STORE_NAMES: Final = frozenset(
     (
         *("answering", "budget", "budget-hooks", "budget-shadow", "buckets", "buckets-shadow", "config"),
-        *("deferred", "exporter", "hold", "notices", "notify", "order", "pauses", "slots-shadow"),
-        *("table", "tally", "tally-shadow", "turns"),
+        *("deferred", "exporter", "hold", "notices", "notify", "order", "pauses"),
+        *("session-labels", "slots-shadow", "table", "tally", "tally-shadow", "turns"),
     )
 )
 """First words of keys in the shared store: a scheduler of that name would share them with their owner.

@@ -209,6 +209,10 @@ HOLDS: Final = _counter("holds", "Questions that a scheduler held.", "scheduler"
 HOLDS_LOST: Final = _counter(
     "holds_lost", "Holds that the server had forgotten, so their questions were asked again.", "scheduler"
 )
+LABEL_WRITES_FAILED: Final = _counter(
+    "session_label_writes_failed",
+    "Failed writes of sessions' labels to the server. They stay in the process and are written again.",
+)
 CLAIMS_LOST: Final = _counter(
     "claims_lost",
     "Answers of people that the server took and then forgot: restored, or twice (it had taken another one "
@@ -295,6 +299,7 @@ PROCESS: Final = (
         HOLDS,
         HOLDS_LOST,
         CLAIMS_LOST,
+        LABEL_WRITES_FAILED,
     ),
     *(PAUSED_CALLS, PAUSED_AGENTS),
     *(WITHDRAWN, GATE_FAULTS, BUDGET_SETTLEMENTS, BUDGET_OVERRUNS, BUDGET_ORPHANS, SHORT_WRITES),

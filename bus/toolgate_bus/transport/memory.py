@@ -20,6 +20,8 @@ from toolgate_bus.protocol.pauses import Pause, StandingPauses
 from toolgate_bus.transport.ports import (
     Delivery,
     FactPayload,
+    LabelReading,
+    LabelStore,
     Member,
     OrchestratorBus,
     OrchestratorListener,
@@ -29,6 +31,7 @@ from toolgate_bus.transport.ports import (
     checked_value,
     override,
 )
+from toolgate_bus.transport.session_labels import LabelMark, LabelMarks, join_marks
 
 
 @dataclass(slots=True)
@@ -46,6 +49,7 @@ class MemoryHub:
 
     def __init__(self) -> None:
         self.store = MemoryStore()
+        self.labels = MemoryLabelStore()
         self.facts: list[bytes] = []
         self.is_read = False
         self._standing = StandingPauses()
@@ -68,6 +72,12 @@ class MemoryHub:
         self._standing = StandingPauses(self._standing.mark + 1, int(time.time() * 1000), pauses)
         for orchestrator in tuple(self._orchestrators.values()):
             orchestrator.listener.on_pauses(self._standing)
+
+    def take_label(self, session: str, field: str, by: str) -> None:
+        """Take a label from a session, as an operator does on a server."""
+        self.labels.take(session, field, by)
+        for orchestrator in tuple(self._orchestrators.values()):
+            orchestrator.listener.on_labels_changed((session,), lambda: None)
 
     def _members(self) -> tuple[Member, ...]:
         return tuple(
@@ -191,6 +201,11 @@ class MemoryOrchestratorBus(OrchestratorBus):
     @override
     def store(self) -> Store:
         return self._hub.store
+
+    @property
+    @override
+    def labels(self) -> LabelStore:
+        return self._hub.labels
 
     @override
     async def find_namespaces(self) -> Mapping[str, Collection[str]]:
@@ -363,3 +378,42 @@ class MemoryStore(Store):
             return None
         until = self._values[key][1]
         return math.inf if until is None else until - time.monotonic()
+
+
+class MemoryLabelStore(LabelStore):
+    """`LabelStore` in this process."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything, as an emptied server does."""
+        self._token = secrets.token_bytes(8)
+        self._marks: dict[str, LabelMarks] = {}
+        self._claimed: set[tuple[str, str, int]] = set()
+
+    @override
+    async def read(self, sessions: Sequence[str]) -> LabelReading:
+        found = {session: dict(self._marks.get(session, {})) for session in sessions}
+        return LabelReading(self._token, _now_ms(), found)
+
+    @override
+    async def keep(self, marks: "Mapping[str, LabelMarks]") -> None:
+        for session, fields in marks.items():
+            self._marks[session] = join_marks((self._marks.get(session, {}), fields))
+
+    @override
+    async def claim(self, session: str, field: str, count: int) -> bool:
+        known = (session, field, count) in self._claimed
+        self._claimed.add((session, field, count))
+        return not known
+
+    def take(self, session: str, field: str, by: str) -> None:
+        """Take a label from a session, if it bears it."""
+        mark = self._marks.get(session, {}).get(field)
+        if mark is not None and mark.is_borne:
+            self._marks[session][field] = LabelMark(mark.times + 1, _now_ms(), by)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from toolgate_bus.protocol.agents import LiveAgent, Stop
     from toolgate_bus.protocol.pauses import StandingPauses
+    from toolgate_bus.transport.session_labels import LabelMarks
 else:
 
     def override(method: Any) -> Any:
@@ -161,6 +162,9 @@ class OrchestratorListener(Protocol):
     def on_pauses(self, found: "StandingPauses") -> Sequence[str]:
         """Handle the pauses and stops that stand now. Return the sessions whose turns they end."""
 
+    def on_labels_changed(self, sessions: Sequence[str], done: Callable[[], None]) -> None:
+        """Handle that an operator took labels from these sessions; call `done` once that is known here."""
+
     def holds(self) -> Sequence[HoldPlace]:
         """Return the holds that are waited for here; called every few seconds."""
 
@@ -248,6 +252,10 @@ class OrchestratorBus(Protocol):
     @property
     def store(self) -> "Store":
         """Store for values that other processes read."""
+
+    @property
+    def labels(self) -> "LabelStore":
+        """Store for the labels of sessions."""
 
     async def find_namespaces(self) -> Mapping[str, Collection[str]]:
         """Return the living schedulers in other namespaces of this server, by namespace.
@@ -381,6 +389,33 @@ class Store(Protocol):
     async def read_many(self, keys: Sequence[str]) -> list[tuple[bytes | None, float | None]]:
         """Return the results of `get` and `seconds_left` for each key, in few round trips."""
         return [(await self.get(key), await self.seconds_left(key)) for key in keys]
+
+
+class LabelReading(NamedTuple):
+    """Labels of sessions as they were stored at one moment."""
+
+    token: bytes
+    """Mark of the whole store. Another one than before: it was emptied meanwhile."""
+    now_ms: int
+    """Time of the store's own clock, in milliseconds since the epoch."""
+    marks: "dict[str, LabelMarks]"
+    """Marks of each session that was asked about."""
+
+
+class LabelStore(Protocol):
+    """Labels of sessions, shared by all processes of the namespace."""
+
+    async def read(self, sessions: Sequence[str]) -> LabelReading:
+        """Return the marks of these sessions. Raises TransportError."""
+
+    async def keep(self, marks: "Mapping[str, LabelMarks]") -> None:
+        """Join marks of sessions with those that are stored: the higher count holds.
+
+        Raises TransportError.
+        """
+
+    async def claim(self, session: str, field: str, count: int) -> bool:
+        """Return True to the first caller only. Raises TransportError."""
 
 
 def rest_after_search(seconds: float) -> float:

@@ -25,6 +25,7 @@ from typing import Any, Literal
 
 from toolgate_bus.protocol.delegation import TWO_AGENTS, two_agents
 from toolgate_bus.protocol.events import IN_PROCESS, AskUser, Decision, Failure, ReceivedVerdict, ToolQuestion
+from toolgate_bus.protocol.fact_events import TOOL_ENDS
 from toolgate_bus.protocol.names import MAX_LINEAGE, NO_TOOL
 from toolgate_bus.protocol.pauses import Pause
 from toolgate_bus.protocol.signing import Keyring
@@ -124,6 +125,7 @@ class Gate:
         self._ttl_ms = int(self._patience * 1000) or 1
         if client is not None:
             client.bus.watch(config.required)
+            client.labels.note = self.note
             client.absence.anew()
             if keys is not None:
                 client.trust(keys)
@@ -275,6 +277,8 @@ class Gate:
         at = self.complete(at or NOBODY)
         root = at.root or self.find_root(at.session, at.parent)
         asking = make_question(Call("", at=at), self.config, self._ttl_ms, root)
+        if client.labels.is_used:
+            asking = asking._replace(session_labels=client.labels.show(asking))
         return self._offer.find_denied(tools, asking, self._audience)
 
     def find_root(self, session: str, parent: str | None, root_session: str = "") -> str:
@@ -347,6 +351,8 @@ class Gate:
 
     def note(self, event: str, data: Mapping[str, Any]) -> None:
         """Record a fact after its event (tool:selected, tool:post, usage …), if facts are kept."""
+        if event in TOOL_ENDS and self._client is not None:
+            self._client.labels.end_delegation(data.get("decision_id"))
         self._recorder.note(event, data)
 
     async def decide(
@@ -437,6 +443,8 @@ class Gate:
             return GivenResult(result)
         if decision is not None:
             call = call._replace(tool=tool, arguments=decision.tool_input, agent_target=decision.agent_target)
+        if decision is not None and self._client is not None:
+            self._client.labels.end_delegation(decision.id)
         at = self.complete(call.at or NOBODY)
         root = at.root or (at.session if at.parent is None else self.find_root(at.session, at.parent))
         asking = make_question(call._replace(at=at), self.config, self._ttl_ms, root)
@@ -486,6 +494,8 @@ class Gate:
                 ruling = await self._rule(call, audience, local, ask or self._ask)
             else:
                 ruling = await self._resume(call, answer)
+            if client is not None and not client.labels.is_settled:
+                await self._dispatcher.settle_labels(call)
             if ruling.outcome == "ask":
                 return _trace(span, self._deferred.wait(call, ruling))
             if ruling.outcome != "deny":
@@ -502,6 +512,9 @@ class Gate:
                     ruling = CHANGED
             elif ruling.why == "silent":
                 await self._tell_silence(call)
+            target = ruling.agent_target or call.question.agent_target
+            if target and client is not None and ruling.outcome != "deny":
+                client.labels.begin_delegation(call.question.id, call.question)
         except asyncio.CancelledError:
             self._record_cancelled(call, span)
             raise

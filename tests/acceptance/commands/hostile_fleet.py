@@ -18,6 +18,8 @@ from toolgate_bus.protocol.events import Continue, Deny, Modify, ToolSelecting, 
 from toolgate_bus.state.shared import connect_shared_state
 from toolgate_bus.transport.redis.answering.scheduler import RedisSchedulerBus
 from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.storage.session_labels import RedisLabelStore
+from toolgate_bus.transport.session_labels import LabelMark
 from toolgate_orchestrator import Call, Caller, Gate
 from toolgate_orchestrator.decision.link.live_session import LiveSession
 from toolgate_schedulers.author.forms import as_scheduler
@@ -78,6 +80,8 @@ async def main(url: str, namespace: str) -> None:
     for id_ in ("has", "waits"):
         need, told = Need(f"pool{BAD}", 1), tell_call(BAD, BAD, BAD)
         await queue.ask(Request(f"{id_}{BAD}", (need,), BAD, tenant=BAD, about=told))
+    given, taken = {"EVIL=1": LabelMark(), "*": LabelMark()}, {"EVIL=2": LabelMark(2, 10**15, BAD)}
+    await RedisLabelStore(commands, namespace).keep({f"s{BAD}": given | taken})
     facts = FactsReader(commands, namespace, "console")
     await facts.join()
     who = Caller(f"s{BAD}", root=f"s{BAD}", lineage=[BAD], labels={BAD: BAD})

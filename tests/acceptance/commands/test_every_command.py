@@ -70,6 +70,11 @@ ONCE: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "agents pause": (("agents", "pause", "\x1b[2Jnone", "--by", BAD),),
     "agents resume": (("agents", "resume", "\x1b[2Jnone"),),
     "agents pauses": (("agents", "pauses"),),
+    "agents labels": (("agents", "labels"), ("agents", "labels", "--json"), ("agents", "labels", BAD)),
+    "agents unlabel": (
+        ("agents", "unlabel", "\x1b[2Jnone", "\x9b", "--by", BAD),
+        ("agents", "unlabel", f"s{BAD}", "*", "--by", BAD, "--wait", "0"),
+    ),
     "budget accept-loss": (("budget", "accept-loss", "--by", BAD, "--reason", BAD),),
     "budget reset": (("budget", "reset", "session/session/\x1b\x9b"),),
     "decisions": (("decisions",), ("decisions", "--json"), ("decisions", "--tool", "\x1b*")),
@@ -319,6 +324,7 @@ def test_what_strangers_write_does_not_steer_the_terminal_of_any_command(
     # It was there to be seen.
     for words in (
         ("agents",),
+        ("agents", "labels"),
         ("approvals", "list"),
         ("approvals", "show", "{held}"),
         ("decisions",),

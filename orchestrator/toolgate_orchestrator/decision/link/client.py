@@ -7,7 +7,7 @@ its end (`open_round`), and the decision (`gate`).
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from toolgate_bus.errors import CodecError
@@ -28,6 +28,7 @@ from toolgate_orchestrator.decision.link.local_tables import LocalTables
 from toolgate_orchestrator.decision.link.pauses import Pauses, explain_stop, name_operator
 from toolgate_orchestrator.decision.link.recipients import Absence, Failures
 from toolgate_orchestrator.decision.link.scheduler_directory import SchedulerDirectory
+from toolgate_orchestrator.decision.link.session_labels import SessionLabels
 from toolgate_orchestrator.decision.question.tool_catalog import ToolCatalog
 from toolgate_orchestrator.decision.round.decision_state import DecisionState
 from toolgate_orchestrator.decision.round.open_round import OpenRound
@@ -82,6 +83,8 @@ class GateClient:
         self.catalog = ToolCatalog()
         """Tools of all sessions that are ruled on through this bus."""
         self.pauses = Pauses(self.present)
+        self.labels = SessionLabels(bus.labels, self.pauses.ancestry)
+        """Labels that verdicts gave to sessions."""
         self.deferred: dict[str, OpenDeferral] = {}
         """Decisions that wait for a person, by id."""
         self.kept = StandingClaims(bus.store)
@@ -99,6 +102,7 @@ class GateClient:
             self._looking.cancel()
         self.table.close()
         self.tables.close()
+        self.labels.close()
         self.pauses.close()
         self.kept.close()
         for watch in list(self.deferred.values()):
@@ -163,6 +167,7 @@ class GateClient:
         directory = self.directory
         changed = directory.update(members, time.monotonic())
         self.tables.follow(members, directory.announced, directory.keyed)
+        self.labels.follow(has_readers=directory.reads_labels)
         self.absence.mark_alive(name for name, one in directory.announced.items() if not one.gone)
         for one, before in changed:
             if 0 < one.version < before:  # nobody may have read the open questions
@@ -186,6 +191,7 @@ class GateClient:
             self.absence.anew()
             self._back.set()
             self.kept.restore()
+            self.labels.on_connection()
         else:
             self.outages += 1
             self._down_since = time.monotonic()
@@ -226,6 +232,10 @@ class GateClient:
                 if (stop := self.pauses.find_stop_of(question.question)) is not None:
                     question.deny_by(OPERATOR, explain_stop(stop), now)
         return ended
+
+    def on_labels_changed(self, sessions: Sequence[str], done: Callable[[], None]) -> None:
+        """Look at the labels of these sessions: an operator took some away."""
+        self.labels.look_again(sessions, done)
 
     def holds(self) -> list[HoldPlace]:
         """Return the holds that calls of this process wait for."""

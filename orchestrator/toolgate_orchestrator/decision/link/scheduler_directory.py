@@ -15,6 +15,7 @@ from toolgate_bus.transport.ports import Member
 
 from toolgate_orchestrator.decision.link.scheduler_info import (
     BEFORE,
+    LABELS,
     REQUEST,
     RESULT,
     SchedulerInfo,
@@ -45,6 +46,8 @@ class SchedulerDirectory:
         """Schedulers that ever asked for requests to an LLM. While away, required ones must rule on those."""
         self.of_results: set[str] = set()
         """Schedulers that ever asked for results. While away, required ones must rule on those."""
+        self.reads_labels = False
+        """True if any replica reads the labels of sessions."""
         self._spoken = WireVersions()
         self.keyed: set[str] = set()
         """Schedulers that have a key and sign their announcements."""
@@ -77,6 +80,7 @@ class SchedulerDirectory:
         changed for those who ask them, return an empty list.
         """
         self.members = members
+        self.reads_labels = any(LABELS in member.reads for member in members)
         by_name = select_trusted(members)
         spoken = self._spoken.with_each(
             # An unsigned replica beside signed ones may lower the version, but not to none.

@@ -20,6 +20,8 @@ BEFORE: Final[tuple[Phase, ...]] = ("select", "verify", ADMIT)
 """Phases before a call runs."""
 REQUEST: Final = "request"
 """Name with which a scheduler announces that it reads the user's request."""
+LABELS: Final = "session_labels"
+"""Name with which a scheduler announces that it reads the labels of sessions."""
 LEAVING_S: Final = 10.0
 """Seconds that a replica which left still counts: longer than a worker takes for its last questions."""
 OURS: Final = packing.VERSIONS

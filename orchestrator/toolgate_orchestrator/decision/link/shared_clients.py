@@ -68,5 +68,6 @@ async def release(client: GateClient) -> None:
 
 
 async def _close(client: GateClient) -> None:
+    await client.labels.aclose()
     await client.bus.aclose()
     client.close()

@@ -70,6 +70,7 @@ class ResultRuler:
         given: GivenResult | None = None
         try:
             given = _clean(call, await self._rule(call, result, audience, ask, success=success))
+            await self._dispatcher.settle_labels(call)
         except UnreadableQuestion as error:
             given = withhold("gate_failed", f"nobody could be asked about it: {error}.")
         except Exception as error:  # noqa: BLE001 - a fault of ours; nobody may gain by it

@@ -101,6 +101,11 @@ class Dispatcher:
             self.go_on(call)
             if client is not None and not client.up:
                 await client.reachable(patience)
+        if client is not None and (client.labels.is_used or audience.absent):
+            # Who was never seen may be about to start, and read them.
+            unseen = not audience.absent.issubset(client.directory.announced)
+            labels = await client.labels.find(asking, patience if client.up else 0, reads=unseen)
+            asking = asking._replace(session_labels=labels)
         body, sent = self._write(call, asking, audience)
         now = time.monotonic()
         asked, awaited = audience.names, audience.required
@@ -149,6 +154,8 @@ class Dispatcher:
         question.body = body
         if audience.readers and asking.request:
             self._add_request(question)
+        if asking.session_labels != {}:
+            question.leave_out_labels(one for one in asked if audience.versions.get(one) == packing.VERSION)
         hooks = None
         group = asking.session if asking.parallel_group_id else None
         try:
@@ -206,6 +213,8 @@ class Dispatcher:
         client, asking = self._client, call.question
         if client is None or not client.tables.in_force:
             return ()
+        if client.labels.is_used:
+            asking = asking._replace(session_labels=client.labels.show(asking))
         body, sent = self._write(call, asking, audience)
         answers = self._answer_locally(client, sent, body, audience.names, asking, audience.shadows)
         return tuple(name for name, (answer, _) in answers.items() if answer.verdict.action == "deny")
@@ -425,6 +434,17 @@ class Dispatcher:
         """Handle a genuine verdict that came after the end."""
         self._on_late(call, heard)
 
+    def label(self, asked: ToolQuestion, labels: Mapping[str, Sequence[str]]) -> None:
+        """Take the labels that a verdict on this question gives to its session."""
+        if self._client is not None:
+            self._client.labels.learn(asked, labels)
+
+    async def settle_labels(self, call: DecisionState) -> None:
+        """Wait until the labels that were just given to a session are stored, `patience_ms` at most."""
+        client = self._client
+        if client is not None and not client.labels.is_settled:
+            await client.labels.settle(call.question, self._patience)
+
     # ------------------------------------------------------------------ the bus
 
     def _publish(self, client: GateClient, question: OpenRound) -> None:
@@ -438,10 +458,12 @@ class Dispatcher:
             question.digest = digest(packing.bytes_to_sign(id_, phase, body))
             if question.readers:
                 question.told_digest = digest(packing.bytes_to_sign(id_, phase, question.told_body))
+            if question.unlabelled:
+                question.old_digest = digest(packing.bytes_to_sign(id_, phase, question.old_body))
             for name in asked:
                 own = question.body_for(name)
                 client.ask((name,), id_, self._sign_item("question", name, question, own, versions[name]))
-        elif question.readers:
+        elif question.readers or question.unlabelled:
             for name in asked:
                 own = question.body_for(name)
                 spoken = max(versions[name], packing.VERSION)

@@ -6,7 +6,7 @@ before the round hears it: signature, shape, priority cap, validity of a modify.
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from toolgate_bus.errors import CodecError
@@ -70,6 +70,9 @@ class Judge(Protocol):
     def late(self, call: DecisionState, heard: ReceivedVerdict) -> None:
         """Handle a genuine verdict that came after the end."""
 
+    def label(self, asked: ToolQuestion, labels: Mapping[str, Sequence[str]]) -> None:
+        """Take the labels that a verdict on this question gives to its session."""
+
     def on_held(self, question: "OpenRound", heard: ReceivedVerdict) -> None:
         """Handle a hold that is waited for."""
 
@@ -94,6 +97,11 @@ class OpenRound:
     told_digest = b""
     readers: frozenset[str] = frozenset()
     """Schedulers that were asked with the request."""
+    old_body = b""
+    """Question without the labels of its session, for schedulers that know no such field."""
+    old_digest = b""
+    unlabelled: frozenset[str] = frozenset()
+    """Schedulers that were asked without these labels."""
     outages = 0
     refused_by: tuple[str, ...] = ()
     """Schedulers whose inboxes the bus would not write to."""
@@ -128,11 +136,21 @@ class OpenRound:
 
     def body_for(self, name: str) -> bytes:
         """Return the question as it is written for this scheduler."""
+        if name in self.unlabelled:
+            return self.old_body
         return self.told_body if name in self.readers else self.body
 
     def digest_for(self, name: str) -> bytes:
         """Return the digest that this scheduler's verdict must sign, if there are keys."""
+        if name in self.unlabelled:
+            return self.old_digest
         return self.told_digest if name in self.readers else self.digest
+
+    def leave_out_labels(self, names: Iterable[str]) -> None:
+        """Ask these schedulers without the session's labels: they speak version 1, and would refuse them."""
+        self.unlabelled = frozenset(names)
+        if self.unlabelled:
+            self.old_body = codec.remove_labels(self.body)
 
     def ask_again(self, name: str, version: int) -> None:
         """Ask a scheduler once more, unless it has answered or holds: nobody may have read the question."""
@@ -208,6 +226,7 @@ class OpenRound:
         heard = self._read(scheduler, item, now)
         if heard is None:
             return False
+        self._take_labels(heard)
         self._late(heard)
         return True
 
@@ -216,12 +235,20 @@ class OpenRound:
         if scheduler in self.audience.shadows or packing.action_of(item.body) not in RESTRICTIVE:
             return False
         heard = self._read(scheduler, item, now)
-        return heard is not None and self._object(heard)
+        if heard is None:
+            return False
+        self._take_labels(heard)
+        return self._object(heard)
 
     def receive(self, heard: ReceivedVerdict, now: float) -> bool:
         """Take a checked verdict. Return False if it came too late to count."""
         in_time = self._round.receive(heard, now)
-        if heard.verdict is not codec.PLAIN_CONTINUE and in_time and not codec.is_plain(heard.verdict):
+        if heard.verdict is codec.PLAIN_CONTINUE or codec.is_plain(heard.verdict):
+            if heard.said is not None:
+                self._take_labels(heard)
+            return in_time
+        self._take_labels(heard)
+        if in_time:
             if self.phase != RESULT:  # (verdicts on results are counted with their fact)
                 count_verdict(self.call, heard)
             if heard.verdict.action == "hold" and not heard.shadow:
@@ -356,6 +383,14 @@ class OpenRound:
         if verdict.reason is not None and len(verdict.reason) > MAX_REASON:
             verdict = verdict.model_copy(update={"reason": verdict.reason[:MAX_REASON]})
         return self.judge_verdict(scheduler, verdict, item.body, now, revision)
+
+    def _take_labels(self, heard: ReceivedVerdict) -> None:
+        """Take the labels that a verdict gives, also where it counts as another one. Shadows give none."""
+        if heard.shadow:
+            return
+        for one in (heard.verdict, heard.said):
+            if (labels := getattr(one, "session_labels", None)) is not None:
+                self._judge.label(self.question, labels)
 
     def _late(self, heard: ReceivedVerdict) -> None:
         if not heard.shadow and self._object(heard):

@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import anyio
@@ -45,27 +46,41 @@ from toolgate_bus.transport.redis.roster.namespaces import find_namespaces
 from toolgate_bus.transport.redis.roster.roster import BEAT_SECONDS, Roster, RosterView
 from toolgate_bus.transport.redis.roster.roster_sets import NOBODY, OLD
 from toolgate_bus.transport.redis.roster.shards import draw_shard
+from toolgate_bus.transport.redis.storage.session_labels import RedisLabelStore
 from toolgate_bus.transport.redis.storage.store import RedisStore
 from toolgate_bus.transport.redis.tasks import Backoff, keep
+from toolgate_bus.transport.session_labels import decode_label_notice
 
 
 class OperatorOrders:
     """Carries out orders from `ctl:ORCH`, and has their execution reported."""
 
     def __init__(
-        self, listener: Callable[[], OrchestratorListener], report: AgentReport, pauses: PauseWatch
+        self,
+        listener: Callable[[], OrchestratorListener],
+        report: AgentReport,
+        pauses: PauseWatch,
+        tell: Callable[[], None],
     ) -> None:
-        self._listener, self._report, self._pauses = listener, report, pauses
+        """`tell` has a heartbeat report at once."""
+        self._listener, self._report, self._pauses, self._tell = listener, report, pauses, tell
 
     def take(self, raw: bytes) -> bool:
         """Take one message. Return whether a heartbeat must report or look at something at once."""
         if self._pauses.take(raw):
             return True
+        if (labels := decode_label_notice(raw)) is not None:
+            self._listener().on_labels_changed(labels.sessions, partial(self._confirm, labels.order))
+            return False
         if (order := decode_stop(raw)) is None:
             metrics.count(metrics.BAD_MESSAGES, "operator", "malformed")
             return False
         self._report.note_order(order.id, self._listener().on_stop_order(order))
         return True
+
+    def _confirm(self, order: str) -> None:
+        self._report.note_order(order, ())
+        self._tell()
 
     async def look(self, commands: Commands) -> None:
         """Look at the pauses, if it is time; this heartbeat reports what follows from them."""
@@ -99,6 +114,7 @@ class RedisOrchestratorBus(OrchestratorBus):
         self._commands = RedisCommands(url, f"toolgate-orch-{self.orchestrator}-cmd", seconds=COMMAND_S)
         self._roster = Roster(self._commands, namespace, LOOKS)
         self._store = RedisStore(self._commands, namespace)
+        self._labels = RedisLabelStore(self._commands, namespace)
         self._reader = VerdictReader(url, self._keys, self.orchestrator, self._commands)
         self._spill = FactSpill(url, namespace)
         self._outbox = Publisher(self._keys, self.orchestrator, self._spill.keep)
@@ -109,7 +125,7 @@ class RedisOrchestratorBus(OrchestratorBus):
         )
         self._holds = HoldWatch(self._keys, lambda: self._listener.holds())
         self._pauses = PauseWatch(self._keys, lambda found: self._listener.on_pauses(found))
-        self._orders = OperatorOrders(lambda: self._listener, self._agents, self._pauses)
+        self._orders = OperatorOrders(lambda: self._listener, self._agents, self._pauses, self.tell_agents)
         self._heart = OrchestratorHeart(
             self._commands,
             self._keys,
@@ -265,6 +281,11 @@ class RedisOrchestratorBus(OrchestratorBus):
     @override
     def store(self) -> RedisStore:
         return self._store
+
+    @property
+    @override
+    def labels(self) -> RedisLabelStore:
+        return self._labels
 
     @override
     async def find_namespaces(self) -> Mapping[str, Collection[str]]:

@@ -1,0 +1,131 @@
+"""What one agent of a tree has read binds the others, in other processes too, whatever dies meanwhile."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.storage.session_labels import LabelBoard
+from toolgate_bus.transport.session_labels import show_labels
+
+pytestmark = [pytest.mark.system, pytest.mark.acceptance, pytest.mark.timeout(180)]
+
+AGENT = Path(__file__).parent.parent / "agents_for_tests" / "labelled_agent.py"
+BOUND_S = 60
+NAMESPACE = "labels"
+
+
+class Tree:
+    """A root that reads the web, and sub-agents that send mail: a process each."""
+
+    def __init__(self, url, process, wait_until):
+        self.url, self._process, self._until = url, process, wait_until
+
+    async def read(self, session="boss"):
+        """Start the root; it has read a page once this returns."""
+        running = self._process("python", AGENT, "read", self.url, NAMESPACE, session)
+        await self._until(lambda: running.stdout or not running.alive, timeout=BOUND_S)
+        assert running.stdout == "read\n", running.stderr
+        return running
+
+    async def mail(self, session="kid", root="boss"):
+        """What the LLM of a new sub-agent is told of the mail that it sends."""
+        running = self._process("python", AGENT, "mail", self.url, NAMESPACE, session, root)
+        assert await asyncio.to_thread(running.wait, BOUND_S) == 0, running.stderr
+        return running.stdout
+
+    async def stored(self, session="boss"):
+        """Labels that the server has of a session."""
+        commands = RedisCommands(self.url, "toolgate-test", connections=1)
+        try:
+            return show_labels((await LabelBoard(commands, NAMESPACE).read([session]))[session])
+        finally:
+            await commands.aclose()
+
+    async def toolgate(self, *words, code=0):
+        """What a command prints."""
+        where = ("--redis", self.url, "--namespace", NAMESPACE)
+        running = self._process("toolgate", "agents", *words, *where)
+        assert await asyncio.to_thread(running.wait, BOUND_S) == code, running.stderr
+        return running.stdout
+
+
+@pytest.fixture(params=["own_server", "own_durable_server"])
+def any_server(request):
+    """A server that forgets everything when it is restarted, and one that does not."""
+    return request.getfixturevalue(request.param)
+
+
+async def grow(server, schedulers_on, process, wait_until):
+    schedulers = schedulers_on(server.url, NAMESPACE)
+    for name in ("provenance", "OutgoingMail"):
+        schedulers.run(f"labelling:{name}")
+    for child in schedulers.started:
+        await schedulers.ready(child)
+    return Tree(server.url, process, wait_until)
+
+
+async def test_a_sub_agent_in_another_process_may_not_send_what_its_root_has_read(
+    own_server, schedulers_on, process, wait_until
+):
+    tree = await grow(own_server, schedulers_on, process, wait_until)
+    assert await tree.mail("early") == "sent\n"
+    root = await tree.read()
+    denied = "this session has read a page from outside"
+    assert denied in await tree.mail("kid")
+    assert await tree.mail("stranger", "nobody") == "sent\n"
+    root.popen.kill()
+    await asyncio.to_thread(root.wait)
+    assert denied in await tree.mail("kid of the dead")
+
+
+async def test_labels_outlive_a_restart_of_the_server_by_its_disk_or_by_the_living_process(
+    any_server, schedulers_on, process, wait_until
+):
+    tree = await grow(any_server, schedulers_on, process, wait_until)
+    root = await tree.read()
+    any_server.restart()
+    await wait_until(lambda: tree.stored(), timeout=BOUND_S)
+    assert root.alive
+    assert "this session has read a page from outside" in await tree.mail("kid")
+
+
+async def test_labels_outlive_a_killed_root_and_a_restart_of_a_server_that_keeps_its_data(
+    own_durable_server, schedulers_on, process, wait_until
+):
+    tree = await grow(own_durable_server, schedulers_on, process, wait_until)
+    root = await tree.read()
+    root.popen.kill()
+    own_durable_server.restart()
+    assert "this session has read a page from outside" in await tree.mail("kid")
+
+
+async def test_an_operator_sees_labels_and_takes_one_from_the_tree_on_the_record(
+    own_server, schedulers_on, process, wait_until
+):
+    tree = await grow(own_server, schedulers_on, process, wait_until)
+    await tree.read()
+    assert "this session has read" in await tree.mail("kid")
+    listed = [json.loads(line) for line in (await tree.toolgate("labels", "--json")).splitlines()]
+    given = {"label": "source", "value": "untrusted", "borne": True}
+    assert listed == [{"session": session, **given} for session in ("boss", "kid")]
+    assert "untrusted" in await tree.toolgate("labels", "bo")
+
+    assert await tree.toolgate("unlabel", "boss", "source=trusted", code=1) == ""
+    said = await tree.toolgate("unlabel", "boss", "source", "--by", "Ana")
+    assert said == "took source=untrusted from boss\n"
+    assert await tree.stored() == {}
+    taken = json.loads(await tree.toolgate("labels", "boss", "--json"))
+    assert (taken["borne"], taken["by"]) == (False, "Ana")
+    assert await tree.mail("kid") == "sent\n"
+
+    async def recorded():
+        words = ("toolgate", "decisions", "export", "-", "--facts", "--redis", tree.url, "--namespace")
+        running = process(*words, NAMESPACE)
+        await asyncio.to_thread(running.wait, BOUND_S)
+        facts = [json.loads(line) for line in running.stdout.splitlines()]
+        return [one for one in facts if one["event"] == "agent:unlabel" and one["session"] == "boss"]
+
+    (fact,) = await wait_until(recorded, timeout=BOUND_S)
+    assert (fact["label"], fact["value"], fact["by"]) == ("source", "untrusted", "Ana")
