@@ -24,8 +24,8 @@ Decide = Callable[[ToolSelecting], Awaitable[Verdict]] | Callable[[ToolSelecting
 """Function that decides: it gives one answer, or (if `Scheduler.streams`) a `Hold` and then the final
 answer."""
 
-Extra = Literal["request"]
-"""Extra data that a question carries only for schedulers that ask for it."""
+Extra = Literal["request", "session_labels"]
+"""Extra data that a scheduler asks for."""
 
 asking: ContextVar[str] = ContextVar("asking", default="")
 """Id of the orchestrator whose question `decide` is deciding; the roster says whether it is alive."""
@@ -116,7 +116,8 @@ class Scheduler:
     """Phases in which it rules. `admit` comes last, about the call that is about to run; a scheduler may then
     continue, deny or hold."""
     reads: tuple[Extra, ...] = ()
-    """Extra data that it gets with each question: `request`, the user's request."""
+    """Extra data that it gets with each question: `request`, the user's request; `session_labels`, all labels
+    that verdicts gave to the session, also those that other processes know."""
     streams: bool = False
     """True if `decide` returns an async iterator of verdicts instead of an awaitable of one."""
     start: Callable[[SchedulerContext], Awaitable[None]] = _no_start

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 from pydantic import BeforeValidator, Field, model_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.ruling.conditions.conditions import Globs, When
-from toolgate_bus.ruling.conditions.matching import CallMatcher
+from toolgate_bus.ruling.conditions.matching import CallMatcher, SessionMatcher
 
 MAX_WINDOW_S: Final = 3600.0
 LABEL: Final = "label:"
@@ -72,7 +72,7 @@ class CallCount(StrictModel):
     """Calls that are counted together, as above."""
 
 
-class OrderMatcher(CallMatcher):
+class OrderMatcher(SessionMatcher):
     """Conditions on the calls before those that a rule is about."""
 
     tools: Globs
@@ -127,6 +127,7 @@ class OrderMatcher(CallMatcher):
     def is_for_all(self) -> bool:
         """True if the rule is about every call of its tools, whoever makes it and with any arguments."""
         told = (self.when, self.schema_, self.agents, self.labels, self.sessions, self.agent_targets)
+        told = (*told, self.when_session)
         return not any(told)
 
     def list_labels(self) -> Iterator[str]:
