@@ -42,7 +42,9 @@ NOW: Final = 1_000_000.0
 """Time of each case, in seconds: its history is given in seconds before that."""
 Expected = Literal["allow", "deny", "ask", "wait", "mask", "withheld"]
 _WORDS: Final[Mapping[type, Expected]] = {
-    **{Deny: "deny", AskUser: "ask", Hold: "wait"},
+    Deny: "deny",
+    AskUser: "ask",
+    Hold: "wait",
     **dict.fromkeys((Mask, Modify, Replace), "mask"),
 }
 _MAX_SHOWN: Final = 200
@@ -82,6 +84,8 @@ class EarlierCall(StrictModel):
     ago_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = 0.0
     """Seconds since its end; since its beginning if it `runs`."""
     success: bool = True
+    result: JsonValue = None
+    """What it gave, for rules that look at that."""
     runs: bool = False
     """True if it has not ended."""
 
@@ -151,6 +155,9 @@ class Case(StrictModel):
             whose = {name: getattr(self if getattr(one, name) is None else one, name) for name in _WHOSE}
             call, at = question(one.tool, one.arguments, **whose), NOW - one.ago_s
             history.begin(call, at)
+            if "result" in one.model_fields_set:
+                given = {"phase": "result", "result": one.result, "success": one.success}
+                history.see(call.model_copy(update=given))
             if not one.runs:
                 history.end(call.id, at, one.success)
         return history.past(NOW)

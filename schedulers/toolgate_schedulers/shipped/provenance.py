@@ -147,7 +147,7 @@ class ProvenanceConfig(StrictModel):
 
 
 def rule_on(config: ProvenanceConfig, call: ToolSelecting) -> Verdict:
-    """Return the verdict on a call: the strictest of its sinks. On a result, give the labels of its session."""
+    """Return the verdict on a call, the strictest of its sinks; on a result, the labels of its session."""
     if call.phase == "result":
         if not globs.either(config.all_outside, call.tool_name):
             return _ALLOWED

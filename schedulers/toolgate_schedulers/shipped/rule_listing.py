@@ -130,10 +130,12 @@ def _of_ordered(rule: OrderMatcher, at: Place) -> Iterator[RuleSubject]:
         if need is not None:
             needs.append((name, need))
     own = [((*at, name, "same", path), path) for name, need in needs for path in need.same]
+    if rule.at_most is not None and rule.at_most.sum is not None:
+        own.append(((*at, "at_most", "sum"), rule.at_most.sum))
     yield _of_matcher(rule, rule.tools, at, own)
     for name, need in needs:
         inner = (*at, name)
-        other = [((*inner, "same", mine), path) for mine, path in need.same.items()]
+        other = [((*inner, "same", mine), path) for mine, path in need.same.items() if not names_result(path)]
         yield RuleSubject((*inner, "tool"), need.tool, need.when, (*inner, "when"), other)
 
 

@@ -183,8 +183,8 @@ def session_bears(
     """
     if labels is None:
         return None
-    for name, globs in wanted.items():
-        fitting = [any_glob(globs, value) for value in labels.get(name, ())]
+    for name, values in wanted.items():
+        fitting = [any_glob(values, value) for value in labels.get(name, ())]
         if not fitting or not (all(fitting) if elements == "all" else any(fitting)):
             return False
     return True

@@ -20,7 +20,7 @@ from toolgate_schedulers.shipped.policy.kinds import PATTERNS, Kind, find_cards,
 MAX_WORK: Final = 24_000_000
 """Most steps of one search: a step is a character under one group of patterns."""
 MAX_PARTS: Final = 256
-"""Most parts that are hidden one by one; if there are more, the texts and values that hold them are hidden."""
+"""Most parts that are hidden one by one. If there are more, whole values are hidden."""
 MAX_PATHS: Final = 32_768
 """Most characters that the paths of all parts have together."""
 CUT_OFF: Final = "cut off"

@@ -31,7 +31,6 @@ from toolgate_bus.ruling.results import mask_parts
 from toolgate_schedulers.shipped.policy.call_ruling import Ruled, rule_for_each
 from toolgate_schedulers.shipped.policy.masks import SearchBudget, TooMuchWork, bound, find_parts, list_names
 from toolgate_schedulers.shipped.policy.rules import (
-    POINTS,
     NumberedRules,
     On,
     PolicyConfig,

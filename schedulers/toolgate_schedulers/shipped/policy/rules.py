@@ -263,6 +263,13 @@ class PolicyConfig(StrictModel):
         return tuple(rule for rule in self.rules if rule.is_ordered)
 
     @cached_property
+    def needs_results(self) -> bool:
+        """True if a rule is about results, or looks at what earlier calls gave."""
+        return "result" in self.rules_on or any(
+            need.needs_result for rule in self.order_rules for need in rule.needs
+        )
+
+    @cached_property
     def rules_on(self) -> frozenset[On]:
         """What the rules are about."""
         return frozenset(rule.on for rule in self.rules)

@@ -26,7 +26,7 @@ from toolgate_bus.protocol.llm import add_selector
 from toolgate_bus.ruling.local_table import Answer, describe_conditions, encode_table, list_concerns
 
 from toolgate_schedulers.author.scheduler import Extra, SchedulerContext
-from toolgate_schedulers.shipped.policy.call_ruling import observe, reason_to_allow, rule_on_call, STRICTNESS
+from toolgate_schedulers.shipped.policy.call_ruling import STRICTNESS, observe, reason_to_allow, rule_on_call
 from toolgate_schedulers.shipped.policy.claims import QueuePositions
 from toolgate_schedulers.shipped.policy.keeper import OrderKeeper
 from toolgate_schedulers.shipped.policy.order import new_history
@@ -41,6 +41,7 @@ from toolgate_schedulers.shipped.policy.rules import (
     name_of,
 )
 from toolgate_schedulers.shipped.policy.secrets_detector import load_detectors
+from toolgate_schedulers.shipped.policy.seen_results import SeenResults
 from toolgate_schedulers.shipped.policy.verdicts import UNKNOWN, Past
 
 __all__ = [
@@ -149,7 +150,7 @@ class Policy:
         for rule in config.rules:
             if any(line.kind == "secrets" for line in rule.mask or ()):
                 load_detectors()
-        if "result" in config.rules_on:
+        if config.needs_results:
             self.phases = (*self.phases, "result")
         if config.reads_session_labels:
             self.reads = ("session_labels",)
@@ -165,7 +166,8 @@ class Policy:
         longest = max(rule.wait_s or 0.0 for rule in ordered)
         notes = PeerNotes(context.store, context.name, ordered)
         places = QueuePositions(context.shared.claims, context.name, ordered, history)
-        self._keeper = OrderKeeper(context, history, self._rule, longest, notes, places)
+        results = SeenResults(context.store, context.name, ordered, history)
+        self._keeper = OrderKeeper(context, history, self._rule, longest, notes, places, results)
         await self._keeper.start()
 
     async def stop(self) -> None:
@@ -176,7 +178,11 @@ class Policy:
     async def decide(self, call: ToolSelecting) -> Verdict:
         """Rule on one call."""
         keeper = self._keeper
-        if keeper is None or call.phase == "result":
+        if call.phase == "result":
+            if keeper is not None and not call.again:
+                await keeper.note_result(call)
+            return rule_on(self.config, call)
+        if keeper is None:
             return rule_on(self.config, call)
         ordered = [rule for _, rule in self.config.rules_for(call.tool_name) if rule.is_ordered]
         if ordered:
