@@ -62,7 +62,7 @@ KEYS = (
     "SG." + "a1-_" * 5 + "." + "b2-_" * 10,
     "AccountKey=" + "a1B2" * 21 + "==",
     "123456789:AA" + "a1B2-" * 6 + "abc",
-    "postgres://ann:hunter22@db.example/app",
+    "postgres://ann:hunter22-and-more@db.example/app",
 )
 
 
@@ -229,7 +229,10 @@ def test_a_result_that_cannot_be_searched_within_the_bound_is_told():
         find_parts(["x"] * 1000, finder, SearchBudget(1000))
     with pytest.raises(TooMuchWork):
         find_parts("x" * 10_000, finder, SearchBudget(1000))
-    assert find_parts("4 " * 90_000, Finder([MaskSource("card", "cards")]), SearchBudget()) == []
+    cards = Finder([MaskSource("card", "cards")])
+    assert find_parts("4 " * 2000, cards, SearchBudget()) == []
+    with pytest.raises(TooMuchWork):
+        find_parts("4 " * 90_000, cards, SearchBudget())
 
 
 def test_each_kind_says_what_it_looks_for():

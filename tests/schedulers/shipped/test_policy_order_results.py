@@ -160,7 +160,7 @@ async def test_an_argument_is_added_up_over_all_calls_of_a_session():
             verdict = await here.ask("pay", {"amount": amount} if amount != ... else {}, session=session)
             return verdict.action
 
-        assert [await pay(one) for one in (1000, "1000.00", 1001, "1000.01")] == [
+        assert [await pay(one, f"s-{one}") for one in (1000, "1000.00", 1001, "1000.01")] == [
             *("continue", "continue"),
             *("deny", "deny"),
         ]

@@ -28,7 +28,7 @@ rules:
     when: {$result: {matches: "(?i)ignore (all|previous)"}}
     action: deny
     reason: it holds orders
-  - {name: look first, on: result, tools: read_file, when: {path: "*.env"}, action: ask, prompt: Show it?}
+  - {name: look first, on: result, tools: read_file, when: {path: "*.env"}, action: ask, prompt: "Show it?"}
   - {tools: send_mail, when_session: {source: untrusted}, action: deny}
 default: deny
 """
@@ -140,8 +140,10 @@ def test_a_mask_applies_for_each_agent_above():
 
 
 def test_a_result_that_cannot_be_searched_is_withheld():
-    patterns = ", ".join(f'{{pattern: "x{number}[a-z]{{900}}", name: n}}' for number in range(60))
-    verdict = given("get", "abc " * 40_000, f"rules:\n  - {{on: result, tools: get, mask: [{patterns}]}}")
+    lines = [{"pattern": f"x{number}[a-z]{{900}}"} for number in range(60)]
+    rules = [{"on": "result", "tools": "get", "mask": lines} for _ in range(3)]
+    checked = check(PolicyConfig, {"rules": rules}, "rules")
+    verdict = rule_on(checked, question("get", phase="result", result="abc " * 40_000))
     assert isinstance(verdict, Deny)
     assert "cannot be searched" in verdict.reason
 

@@ -93,7 +93,7 @@ def find_cards(text: str) -> Iterator[tuple[int, int] | None]:
             if first.start < behind or not _ISSUERS.match("".join(one.digits for one in groups[at : at + 2])):
                 continue
             found = None
-            for found in _find_from(groups[at:]):
+            for found in _find_from(groups[at : at + _CARD_DIGITS.stop]):
                 yield found
                 if found is not None:
                     behind = found[1]
@@ -102,7 +102,7 @@ def find_cards(text: str) -> Iterator[tuple[int, int] | None]:
 
 def _find_from(groups: Sequence[Group]) -> Iterator[tuple[int, int] | None]:
     digits = ""
-    for start, more in groups[: _CARD_DIGITS.stop]:
+    for start, more in groups:
         digits += more
         if len(digits) >= _CARD_DIGITS.stop:
             return

@@ -27,7 +27,7 @@ CUT_OFF: Final = "cut off"
 """Name of the last word of a result that was cut off: the rest of it might have shown that it is a secret."""
 _EACH_TEXT: Final = 64
 """Steps that a text takes, however short."""
-_EACH_NUMBER: Final = 128
+_EACH_NUMBER: Final = 600
 """Steps that a number takes which may be that of a card."""
 _FULL_SIZE: Final = 4096
 """Size of a program up to which a character takes one step."""
