@@ -248,8 +248,8 @@ def run_cases(
           expect: allow
         - tool: read_file                  # with a result: what the agent sees
           result: {owner: ann, key: AKIAIOSFODNN7EXAMPLE}
-          masked: [api key]                # names of what is hidden
-          shown: {owner: ann, key: "[withheld: api key]"}
+          masked: \\[api key]               # names of what is hidden
+          shown: {owner: ann, key: "\\[withheld: api key]"}
         - {tool: fetch_page, result: Hello, labelled: {source: untrusted}}
         - {tool: send_mail, session_labels: {source: untrusted}, expect: deny}
 
