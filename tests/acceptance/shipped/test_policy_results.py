@@ -1,4 +1,4 @@
-"""Rules of a policy on results, in a process of its own: what a gate gives the agent, and what stands anywhere."""
+"""Rules of a policy on results, in a process of its own, by what a gate gives the agent."""
 
 import json
 from typing import Any

@@ -173,6 +173,15 @@ def test_a_key_that_is_hidden_hides_the_map_that_has_it():
     }
 
 
+def test_a_key_that_is_hidden_is_hidden_in_copies_and_keys_of_what_is_shown_are_not():
+    result = [{KEY: 1, "customer_name": "x"}, {"customer_name": "y"}]
+    parts = find_parts(result, Finder([MaskSource("key", "api keys")]), SearchBudget())
+    masked_ = mask_parts(result, parts)
+    assert masked_.value == ["[withheld: key]", {"customer_name": "y"}]
+    assert KEY in masked_.hidden
+    assert "customer_name" not in masked_.hidden
+
+
 def test_json_in_a_text_is_searched_as_text_and_by_its_values_where_it_has_escapes():
     plain = json.dumps({"key": KEY, "c": "clear"})
     assert json.loads(masked(plain, "api keys")) == {"key": "[withheld: api key]", "c": "clear"}
