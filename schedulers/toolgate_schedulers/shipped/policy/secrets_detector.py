@@ -19,6 +19,8 @@ MAX_PIECE: Final = 1024
 _OVERLAP: Final = 256
 _EACH_CHARACTER: Final = 200
 """Steps of the search that a character takes under all detectors."""
+_EACH_PIECE: Final = 2000
+"""Steps that a piece takes, however short."""
 _NOISY: Final = frozenset(("IPPublicDetector",))
 """Detectors that find what is no secret."""
 
@@ -30,7 +32,7 @@ def find_secrets(text: str, budget: SearchBudget) -> Iterator[Span]:
     for line in text.splitlines(keepends=True):
         for start in range(0, len(line), MAX_PIECE - _OVERLAP):
             piece = line[start : start + MAX_PIECE]
-            budget.spend(len(piece) * _EACH_CHARACTER)
+            budget.spend(_EACH_PIECE + len(piece) * _EACH_CHARACTER)
             for detector in detectors:
                 for secret in detector.analyze_string(piece.rstrip("\r\n")):
                     yield from _places(secret, piece, begin + start)
