@@ -48,6 +48,7 @@ from toolgate_schedulers.shipped.cost_aware.llm_prices import LlmConfig, ModelPr
 from toolgate_schedulers.shipped.heuristic import HeuristicConfig
 from toolgate_schedulers.shipped.loop_guard import LoopGuardConfig
 from toolgate_schedulers.shipped.policy import needs as policy_needs
+from toolgate_schedulers.shipped.policy import rules as policy_rules
 from toolgate_schedulers.shipped.policy import scheduler as policy
 from toolgate_schedulers.shipped.policy.scheduler import PolicyConfig
 from toolgate_schedulers.shipped.provenance import ProvenanceConfig, Sink
@@ -182,6 +183,7 @@ _KEYS: Final[dict[str, tuple[type[BaseModel], type[BaseModel] | None]]] = {
     "tool-delegate": (DelegateConfig, None),
     "a policy": (PolicyConfig, None),
     "a rule": (policy.PolicyRule, CallMatcher),
+    "a mask": (policy_rules.MaskLine, None),
     "a call before": (policy_needs.Precondition, None),
     "at_most": (policy_needs.CallCount, None),
     "a rule or route": (CallMatcher, None),

@@ -157,6 +157,7 @@ def test_the_team_writes_what_its_lead_is_asked_for(reader: Reader) -> None:
 def test_rules_are_held_to_cases_as_the_page_shows(reader: Reader) -> None:
     title = "Hold rules to cases"
     reader.writes("rules.yaml", "cases.yaml", "order.yaml", "order-cases.yaml")
+    reader.writes("results.yaml", "results-cases.yaml")
     ended = [reader.runs(*command).stdout for command in commands_in(title, REHEARSE)]
     assert ended == outputs_in(title, REHEARSE)
 

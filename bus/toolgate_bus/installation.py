@@ -24,6 +24,7 @@ EXTRAS: Final = {
     "mcp": "mcp",
     "mcp_types": "mcp",
     "stamina": "notify",
+    "detect_secrets": "detectors",
 }
 """Extra that brings each module which may be missing."""
 _UNQUOTED: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=+:,%@")

@@ -11,6 +11,7 @@ schedulers are not merged here, as only orchestrators do that.
 
 import asyncio
 import contextlib
+import json
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
@@ -140,7 +141,11 @@ class Trial:
         asked = Question(question(tool, arguments, **{"ttl_ms": round(timeout_s * 1000), **fields}))
         self._questions[_key(asked)] = asked
         left_out = {"id", "again"} if asked.call.request else {"id", "again", "request"}
-        self._write(asked, "tool:selecting", asked.call.model_dump(exclude=left_out))
+        body = asked.call.model_dump(exclude=left_out)
+        if asked.call.phase == "result":
+            form = "text" if isinstance(asked.call.result, str) else "json"
+            body |= {"result_form": form, "result": _encode_result(asked.call.result)}
+        self._write(asked, "tool:selecting", body)
         return asked
 
     def withdraw(self, asked: Question) -> None:
@@ -253,6 +258,10 @@ class _Ears:
 
     def on_lost_holds(self, lost: Sequence[HoldPlace]) -> None:
         """Do nothing: memory loses no holds."""
+
+
+def _encode_result(result: Any) -> bytes:
+    return (result if isinstance(result, str) else json.dumps(result)).encode()
 
 
 def _key(asked: Question) -> tuple[bytes, int]:

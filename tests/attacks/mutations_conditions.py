@@ -11,7 +11,7 @@ MUTANTS = (
     Mutant(
         "law 2",
         "what a rule cannot see lets a call run",
-        f"{SCHEDULERS}/shipped/policy/scheduler.py",
+        f"{SCHEDULERS}/shipped/policy/rules.py",
         'return allows is (self.unknown == "allow") if truth is None else truth',
         "return bool(truth)",
         DISGUISES,

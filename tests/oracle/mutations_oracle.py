@@ -56,7 +56,7 @@ MUTANTS = (
     Mutant(
         "law 8",
         "oracle: what a rule cannot see lets a call run",
-        f"{SCHEDULERS}/shipped/policy/scheduler.py",
+        f"{SCHEDULERS}/shipped/policy/rules.py",
         'return allows is (self.unknown == "allow") if truth is None else truth',
         "return bool(truth)",
         f"{TESTS}[denied]",
@@ -88,7 +88,7 @@ MUTANTS = (
     Mutant(
         "law 9",
         "oracle: a sub-agent may what its parent may not",
-        f"{SCHEDULERS}/shipped/policy/scheduler.py",
+        f"{SCHEDULERS}/shipped/policy/call_ruling.py",
         "for one in islice(as_each_agent(call), 1, None):",
         "for one in ():",
         f"{TESTS}[lineage]",

@@ -132,7 +132,7 @@ class ObservedCalls:
             if one.get("action") != "continue" or not isinstance(reason, str):
                 continue
             for rule, action in read_observations(reason) if self._is_counted(one.get("scheduler")) else ():
-                if action != "hold":
+                if action in ("deny", "ask"):
                     yield action, str(one.get("scheduler")), rule
 
     def _find_shadows(self, decision: Fact, verdicts: list[Fact]) -> Iterator[tuple[Would, str, str]]:

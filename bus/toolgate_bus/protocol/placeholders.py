@@ -14,6 +14,8 @@ from typing import Any, Final, Literal
 MARK: Final = "⟦toolgate:"
 WHOLE: Final = "⟦arguments⟧"
 """Name of the one argument of a question whose arguments were all sent as a placeholder."""
+HIDDEN_PART: Final = "⟦redacted⟧"
+"""Mark in the place of a hidden part of a result."""
 _TOKEN: Final = re.compile(r"⟦toolgate:[a-z]+:([0-6])[0-9a-f]{31}⟧")
 _DIGITS: Final = {type(None): 0, bool: 1, int: 2, float: 3, str: 4, list: 5, tuple: 5, dict: 6}
 _TYPES: Final = ("null", "boolean", "integer", "number", "string", "array", "object")

@@ -28,7 +28,13 @@ from toolgate_bus.protocol.events import Continue, Deny
 from toolgate_bus.protocol.names import MAX_REASON, MAX_RULE
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.ruling.conditions.conditions import Globs, Quantifier, Truth
-from toolgate_bus.ruling.conditions.matching import AnyQuestion, CallMatcher, as_each_agent, explain_lineage
+from toolgate_bus.ruling.conditions.matching import (
+    AnyQuestion,
+    CallMatcher,
+    SessionMatcher,
+    as_each_agent,
+    explain_lineage,
+)
 from toolgate_bus.ruling.conditions.when_matcher import WhenMatcher
 
 MAX_TABLE: Final = 64 * 1024
@@ -37,7 +43,7 @@ MAX_RULES: Final = 10_000
 MAX_NAMES: Final = 4096
 """Maximum number of tool names whose rules are cached."""
 DEFAULT_RULE: Final = "default"
-_CONDITIONS: Final[set[str]] = {"when", "agents", "labels", "sessions", "agent_targets"}
+_CONDITIONS: Final[set[str]] = {"when", "agents", "labels", "sessions", "agent_targets", "when_session"}
 Answer = Literal["continue", "deny", "ask"]
 Text = Annotated[str, Field(max_length=MAX_REASON)]
 
@@ -53,7 +59,7 @@ class LocalAnswer(NamedTuple):
 PLAIN_ANSWER: Final = LocalAnswer(PLAIN_CONTINUE, True)
 
 
-class TableRule(CallMatcher):
+class TableRule(SessionMatcher):
     """Answer to the calls that fit."""
 
     tools: Globs

@@ -8,13 +8,14 @@ A scheduler writes them when it lets a call go on. The record keeps them, and `t
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal, NamedTuple
 
-ObservedAction = Literal["deny", "ask", "hold"]
+ObservedAction = Literal["deny", "ask", "hold", "mask"]
 MAX_READ: Final = 64
 """Maximum number of parts of one reason that are read."""
 _WORDS: Final[Mapping[ObservedAction, str]] = {
     "deny": " would have denied",
     "ask": " would have asked a person",
     "hold": " would have made it wait",
+    "mask": " would have masked",
 }
 _BETWEEN: Final = "; "
 

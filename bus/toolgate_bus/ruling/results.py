@@ -23,6 +23,8 @@ ROOT: Final = ""
 """Path of the whole result."""
 _SHORT: Final = 4
 """Characters from which on a hidden text is searched for within other texts; a shorter one must be equal."""
+_LONG_KEY: Final = 12
+"""Characters from which on a key of a hidden map is hidden, unless it is a key of what is shown as well."""
 _MAX_NAME: Final = 40
 _LEVELS: Final = 2
 """Levels of JSON within texts in which a hidden text is found as it is written there."""
@@ -83,6 +85,8 @@ def mask_parts(value: Any, parts: Sequence[MaskedPart]) -> MaskedResult:
         spans[path] = joined = _join(spans[path])
         hidden.update(found[first:last] for first, last, _ in joined)
     made = _rebuild(value, ROOT, whole, spans)
+    keys = {key for path in whole for key in _keys(find_part(value, path)) if len(key) >= _LONG_KEY}
+    hidden |= keys.difference(_keys(made)) if keys else keys
     return MaskedResult(hide_texts(made, hidden), frozenset(hidden))
 
 
@@ -241,6 +245,20 @@ def _forms(text: str) -> set[str]:
     found = {text}
     for _ in range(_LEVELS):
         found |= {json.dumps(one, ensure_ascii=plain)[1:-1] for one in found for plain in (True, False)}
+    return found
+
+
+def _keys(value: Any) -> set[str]:
+    """Return all keys of the maps in a value."""
+    found: set[str] = set()
+    level = [value]
+    while level:
+        one = level.pop()
+        if type(one) is dict:
+            found.update(one)
+            level += one.values()
+        elif type(one) is list:
+            level += one
     return found
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from toolgate_bus.protocol.llm import LLM
+from toolgate_bus.protocol.names import RESERVED_PREFIXES
 from toolgate_bus.protocol.tool_sets import ANYTHING, LivingTools, Schema
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.ruling.conditions.argument_schemas import (
@@ -88,8 +88,8 @@ class _Comparison:
         """Yield the doubts about one subject."""
         tools: dict[str, None] = {}
         for glob in subject.tools:
-            if glob.startswith(LLM):
-                return  # requests to an LLM are no tools, and their arguments are not reported
+            if glob.startswith(RESERVED_PREFIXES):
+                return  # requests to an LLM and points of a turn are no tools; nobody reports their arguments
             fitting = self._fit(glob)
             tools.update(dict.fromkeys(fitting))
             if not fitting and glob != "*" and subject.is_listed:

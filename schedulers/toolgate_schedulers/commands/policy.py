@@ -5,27 +5,33 @@ A case is a call, the expected result, and optionally the rule behind it. The po
 fired in no case are reported, too. It needs no bus.
 """
 
+import json
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import typer
-from pydantic import Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue, model_validator
 from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import JsonOption, NamespaceOption, QuietOption, RedisOption
 from toolgate_bus.commands.terminal import console, err_console, print_json
 from toolgate_bus.config.check import StrictModel, check
 from toolgate_bus.config.document import Document, read_document
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.protocol.events import AskUser, Deny, Hold, ToolSelecting
+from toolgate_bus.protocol.events import AskUser, Deny, Hold, Mask, Modify, Replace, ToolSelecting, Verdict
+from toolgate_bus.protocol.json_values import same_json
+from toolgate_bus.ruling.results import mask_parts
+from toolgate_bus.telemetry.printable import shorten
 
 from toolgate_schedulers.commands.policy_mode import enforce, observe
 from toolgate_schedulers.commands.policy_status import status
 from toolgate_schedulers.commands.policy_suggest import suggest_rules
 from toolgate_schedulers.shipped.policy.rehearsal import OrderRehearsal
+from toolgate_schedulers.shipped.policy.result_ruling import TEXT
 from toolgate_schedulers.shipped.policy.scheduler import PolicyConfig, explain_ruling, name_of
 from toolgate_schedulers.shipped.policy.verdicts import Past
 from toolgate_schedulers.testing import question
@@ -34,8 +40,18 @@ DEFAULT: Final = "default"
 _WHOSE: Final = ("session", "root_session", "labels")
 NOW: Final = 1_000_000.0
 """Time of each case, in seconds: its history is given in seconds before that."""
-Expected = Literal["allow", "deny", "ask", "wait"]
-_WORDS: Final[Mapping[type, Expected]] = {Deny: "deny", AskUser: "ask", Hold: "wait"}
+Expected = Literal["allow", "deny", "ask", "wait", "mask", "withheld"]
+_WORDS: Final[Mapping[type, Expected]] = {
+    Deny: "deny",
+    AskUser: "ask",
+    Hold: "wait",
+    **dict.fromkeys((Mask, Modify, Replace), "mask"),
+}
+_MAX_SHOWN: Final = 200
+_MARK: Final = re.compile(r"\[withheld: ([^]]*)\]")
+_NO_PART_OF_A_CALL: Final = frozenset(
+    ("name", "tool", "arguments", "before", "expect", "rule", "reason", "masked", "shown", "labelled")
+)
 
 OVERVIEW = """
 Check the rules of a policy, have some suggested, enforce them or only observe;
@@ -53,6 +69,10 @@ A policy is a file of rules that allow, deny or ask: docs/schedulers/policy.md
 app = typer.Typer(name="policy", help=OVERVIEW, no_args_is_help=True)
 
 
+def _one_or_more(written: Any) -> Any:
+    return [written] if isinstance(written, str) else written
+
+
 class EarlierCall(StrictModel):
     """Call before that of a case. Session and labels default to those of the case."""
 
@@ -64,6 +84,8 @@ class EarlierCall(StrictModel):
     ago_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = 0.0
     """Seconds since its end; since its beginning if it `runs`."""
     success: bool = True
+    result: JsonValue = None
+    """What it gave, for rules that look at that."""
     runs: bool = False
     """True if it has not ended."""
 
@@ -83,15 +105,47 @@ class Case(StrictModel):
     truncated: bool = False
     before: Annotated[tuple[EarlierCall, ...], Field(max_length=1000)] = ()
     """Earlier calls, for rules on order; they may stand in any order."""
-    expect: Expected
+    result: JsonValue = None
+    """Result of the call. With it, the case is about the result."""
+    success: bool = True
+    """False if the result is an error."""
+    result_cut: bool = False
+    """True if the rest of the result was cut off."""
+    session_labels: dict[str, Annotated[tuple[str, ...], BeforeValidator(_one_or_more)]] = Field(
+        default_factory=dict
+    )
+    """Labels of the session before."""
+    expect: Expected | None = None
+    """Not needed with `masked`, `shown` or `labelled`."""
+    masked: tuple[str, ...] | None = None
+    """Names of what must be hidden, in any order; an empty list if nothing may be."""
+    shown: JsonValue = None
+    """What the agent must see of the result."""
+    labelled: dict[str, Annotated[tuple[str, ...], BeforeValidator(_one_or_more)]] | None = None
+    """Labels that the session must get."""
     rule: str | None = None
     """Rule that must decide: its name, `rule 1` and so on, or `default`."""
     reason: str | None = None
     """Glob that the reason must match."""
 
+    @model_validator(mode="after")
+    def _expects_something(self) -> "Case":
+        if self.expect is None and not self.model_fields_set & {"masked", "shown", "labelled"}:
+            raise ValueError("expect: is required, or masked, shown or labelled")
+        if self.expect == "withheld" and not self.is_result:
+            raise ValueError("expect: withheld is for results: give a result, or expect: deny")
+        return self
+
+    @property
+    def is_result(self) -> bool:
+        """True if the case is about a result."""
+        return "result" in self.model_fields_set
+
     def call(self) -> ToolSelecting:
         """Return the call as a question."""
-        about = self.model_dump(exclude={"name", "tool", "arguments", "before", "expect", "rule", "reason"})
+        about = self.model_dump(exclude=set(_NO_PART_OF_A_CALL))
+        if self.is_result:
+            about["phase"] = "result"
         return question(self.tool, self.arguments, **about)
 
     def past(self, config: PolicyConfig) -> Past:
@@ -101,6 +155,9 @@ class Case(StrictModel):
             whose = {name: getattr(self if getattr(one, name) is None else one, name) for name in _WHOSE}
             call, at = question(one.tool, one.arguments, **whose), NOW - one.ago_s
             history.begin(call, at)
+            if "result" in one.model_fields_set:
+                given = {"phase": "result", "result": one.result, "success": one.success}
+                history.see(call.model_copy(update=given))
             if not one.runs:
                 history.end(call.id, at, one.success)
         return history.past(NOW)
@@ -121,13 +178,27 @@ class Outcome:
     got: Expected
     rule: str
     reason: str
+    shown: Any = None
+    """What the agent would see of the result, the words or the answer."""
+    labelled: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def masked(self) -> list[str]:
+        """Names of what is hidden."""
+        return sorted(set(_MARK.findall(json.dumps(self.shown, ensure_ascii=False))))
 
     @property
     def faults(self) -> list[str]:
         """Differences to the expected result; empty if there are none."""
         case, found = self.case, []
-        if case.expect != self.got:
+        if case.expect not in (None, self.got):
             found.append(f"expected {case.expect}, got {self.got}")
+        if case.masked is not None and sorted(set(case.masked)) != self.masked:
+            found.append(f"expected {_list(case.masked)} masked, got {_list(self.masked)}")
+        if "shown" in case.model_fields_set and not same_json(case.shown, self.shown):
+            found.append(f"expected {_json(case.shown)} shown, got {_json(self.shown)}")
+        if case.labelled is not None and _sets(case.labelled) != _sets(self.labelled):
+            found.append(f"expected the labels {_json(case.labelled)}, got {_json(self.labelled)}")
         if case.rule not in (None, self.rule):
             found.append(f"expected the rule {case.rule}, got {self.rule}")
         if case.reason is not None and not fnmatchcase(self.reason, case.reason):
@@ -165,7 +236,7 @@ def run_cases(
           arguments: {path: notes.txt}
           agent: clerk
           labels: {team: docs}
-          expect: deny                     # allow, deny, ask, or wait
+          expect: deny                     # allow, deny, ask, wait, mask, or withheld
           rule: keep notes                 # its name, or: rule 1, default
           reason: "*for people*"           # a glob
         - tool: deploy                     # for after, unless_after, at_most
@@ -175,6 +246,12 @@ def run_cases(
             - {tool: run_tests, success: false, ago_s: 5}
             - {tool: send_mail, runs: true}
           expect: allow
+        - tool: read_file                  # with a result: what the agent sees
+          result: {owner: ann, key: AKIAIOSFODNN7EXAMPLE}
+          masked: \\[api key]               # names of what is hidden
+          shown: {owner: ann, key: "\\[withheld: api key]"}
+        - {tool: fetch_page, result: Hello, labelled: {source: untrusted}}
+        - {tool: send_mail, session_labels: {source: untrusted}, expect: deny}
 
     \b
       toolgate policy test rules.yaml cases.yaml
@@ -225,11 +302,45 @@ def _outcomes(config: PolicyConfig, document: Document, fired: Counter[int]) -> 
         where = document.where(("cases", number))
         if case.rule is not None and case.rule not in names:
             raise ConfigError(f"{where}: cases.{number}.rule: there is no rule {case.rule!r}")
-        verdict, rules = explain_ruling(config, case.call(), case.past(config))
+        call = case.call()
+        verdict, rules = explain_ruling(config, call, case.past(config))
+        shown, labelled = _show_to_agent(call, verdict), getattr(verdict, "session_labels", None) or {}
+        if isinstance(verdict, Replace):  # it comes round again, for the person
+            again = call.model_copy(update={"again": True, "result": shown})
+            verdict, more = explain_ruling(config, again)
+            rules = (*rules, *more)
         fired.update(rules)
         enforcing = [rule for rule in rules if config.rules[rule].mode == "enforce"]
         by = name_of(config.rules[enforcing[-1]], enforcing[-1]) if enforcing else DEFAULT
-        yield Outcome(where, case, _WORDS.get(type(verdict), "allow"), by, verdict.reason or "")
+        got = _WORDS.get(type(verdict), "allow")
+        if case.is_result and got == "deny":
+            got = "withheld"
+        yield Outcome(where, case, got, by, verdict.reason or "", shown, labelled)
+
+
+def _show_to_agent(call: ToolSelecting, verdict: Verdict) -> Any:
+    """Return what an agent sees of a result, of words or of an answer."""
+    if isinstance(verdict, Deny):
+        return None
+    if isinstance(verdict, Replace):
+        return verdict.result
+    if isinstance(verdict, Modify):
+        return (verdict.arguments or {}).get(TEXT)
+    if isinstance(verdict, Mask):
+        return mask_parts(call.result, verdict.parts).value
+    return call.result if call.phase == "result" else call.tool_input.get(TEXT)
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "nothing"
+
+
+def _json(value: Any) -> str:
+    return shorten(json.dumps(value, ensure_ascii=False), _MAX_SHOWN)
+
+
+def _sets(labels: Mapping[str, Iterable[str]]) -> dict[str, set[str]]:
+    return {name: set(values) for name, values in labels.items()}
 
 
 def _show(outcomes: Iterable[Outcome]) -> None:
@@ -254,6 +365,8 @@ def _case_record(one: Outcome) -> dict[str, Any]:
         "got": one.got,
         "rule": one.rule,
         "reason": one.reason,
+        "masked": one.masked,
+        "labelled": {name: list(values) for name, values in one.labelled.items()},
         "faults": one.faults,
     }
 

@@ -186,7 +186,7 @@ def _(
     verdict = rule_on(config, call)
     if not isinstance(verdict, Deny | AskUser) or verdict.rule_name is None:
         return None
-    named = [number for number, sink in enumerate(config.sinks) if sink.name == verdict.rule_name]
+    named = [number for number, sink in enumerate(config.sinks or ()) if sink.name == verdict.rule_name]
     place: Place = ("sinks", named[0]) if named else ("sinks",)
     ways = ["a request of the user that names what the reason says (`request` of the call)"]
     ways += ["the addressee in `trusted`"]

@@ -3,6 +3,8 @@
 A sink says which arguments of a tool are addressees. The user's request must name each of them, or the
 configuration must trust it; otherwise a person is asked, or the call is denied. A sink may also require that
 the request asks for such an act at all (`words`), and may check addresses in the other arguments (`links`).
+It may be in force only in a session that bears a label (`when_session`). The results of tools that look
+outside (`outside`) label the session, so that a sink is in force once something from outside has been read.
 
 The request is the text that the app gave to the orchestrator (`Guard.turn(request=…)`). Results of tools,
 and an LLM's texts to a sub-agent, are no request. If no request is known, it names nobody. A replacement
@@ -18,15 +20,21 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol import placeholders
-from toolgate_bus.protocol.events import AskUser, Continue, Deny, ToolSelecting, Verdict
-from toolgate_bus.protocol.names import MAX_REASON, MAX_RULE
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Phase, ToolSelecting, Verdict
+from toolgate_bus.protocol.names import LABEL_PATTERN, MAX_REASON, MAX_RULE
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.ruling.conditions.arguments import MISSING, readings
 from toolgate_bus.ruling.conditions.arguments import UNSEEN as UNREAD
 from toolgate_bus.ruling.conditions.conditions import Condition, Globs
-from toolgate_bus.ruling.conditions.matching import CallMatcher
+from toolgate_bus.ruling.conditions.matching import (
+    CallMatcher,
+    SessionLabelGlobs,
+    SessionMatcher,
+    session_bears,
+)
 from toolgate_bus.ruling.local_table import encode_table, list_concerns
 
+from toolgate_schedulers.author.scheduler import Extra
 from toolgate_schedulers.shipped import provenance_names as names
 
 MAX_SHOWN: Final = 120
@@ -46,6 +54,9 @@ def _one_or_more(written: Any) -> Any:
 
 Text = Annotated[str, Field(min_length=1, max_length=256)]
 Texts = Annotated[tuple[Text, ...], Field(max_length=1024), BeforeValidator(_one_or_more)]
+
+
+SessionLabel = Annotated[str, Field(pattern=LABEL_PATTERN)]
 
 
 class Sink(StrictModel):
@@ -69,6 +80,9 @@ class Sink(StrictModel):
     """Addressees trusted here, beside those of the whole configuration."""
     action: Action | None = None
     """Action for calls that do not meet the conditions. Default: that of the whole configuration."""
+    when_session: SessionLabelGlobs = Field(default_factory=dict)
+    """Labels that the session must bear for the sink to count, such as `{source: untrusted}`. If they are not
+    known, it counts."""
 
     @model_validator(mode="after")
     def _says_something(self) -> "Sink":
@@ -80,9 +94,16 @@ class Sink(StrictModel):
 class ProvenanceConfig(StrictModel):
     """Configuration file of `provenance`."""
 
-    sinks: Annotated[tuple[Sink, ...], Field(min_length=1, max_length=1024)]
+    sinks: Annotated[tuple[Sink, ...], Field(min_length=1, max_length=1024)] | None = None
     """Sinks, the ways out. A call must meet the conditions of each sink for its tool. Tools without a sink
-    may run."""
+    may run. Not needed with `outside`."""
+    outside: Globs | None = None
+    """Tools whose results come from outside: one glob or several. Each such result labels its session. So do
+    results of tools in `annotations` that may reach an open world."""
+    label: Annotated[dict[SessionLabel, SessionLabel], Field(min_length=1, max_length=8)] = Field(
+        default_factory=lambda: {"source": "untrusted"}
+    )
+    """Labels that a session gets with a result from `outside`: `{source: untrusted}` by default."""
     trusted: Texts = ()
     """Addressees that need not be named: addresses, accounts, channels, or patterns (`*@example.com`,
     `docs.example.com/**`). `*` does not match `/`, `@`, `:`, `?` or `#`; `**` matches all but `@`."""
@@ -94,24 +115,49 @@ class ProvenanceConfig(StrictModel):
     """Annotations of MCP tools, by tool, as `tools/list` gives them. A tool that may reach an open world
     (`openWorldHint` is not false) and is in no sink becomes a sink with `links`."""
 
+    @model_validator(mode="after")
+    def _checks_something(self) -> "ProvenanceConfig":
+        if self.sinks is None and self.outside is None:
+            raise ValueError("sinks: are required, or outside")
+        if "label" in self.model_fields_set and self.outside is None:
+            raise ValueError("label: needs outside: results of those tools give it")
+        return self
+
     @cached_property
     def all_sinks(self) -> tuple[Sink, ...]:
         """Sinks that are declared, and those that annotations make."""
-        return (*self.sinks, *(Sink(tools=(tool,), links=True) for tool in self._find_reaching()))
+        own = self.sinks or ()
+        unnamed = (
+            tool
+            for tool in self._list_reaching()
+            if not any(globs.fits(sink.tools, tool) is not False for sink in own)
+        )
+        return (*own, *(Sink(tools=(_escape(tool),), links=True) for tool in unnamed))
 
-    def _find_reaching(self) -> Iterator[str]:
-        for tool, told in self.annotations.items():
-            named = any(globs.fits(sink.tools, tool) is not False for sink in self.sinks)
-            if not named and told.get("openWorldHint") is not False:
-                yield _escape(tool)
+    @cached_property
+    def all_outside(self) -> Globs:
+        """Tools whose results label a session; empty if none do."""
+        if self.outside is None:
+            return ()
+        return (*self.outside, *map(_escape, self._list_reaching()))
+
+    def _list_reaching(self) -> Iterator[str]:
+        """List the annotated tools that may reach an open world."""
+        return (tool for tool, told in self.annotations.items() if told.get("openWorldHint") is not False)
 
 
 def rule_on(config: ProvenanceConfig, call: ToolSelecting) -> Verdict:
-    """Return the verdict on a call: the strictest of its sinks."""
+    """Return the verdict on a call, the strictest of its sinks; on a result, the labels of its session."""
+    if call.phase == "result":
+        if not globs.either(config.all_outside, call.tool_name):
+            return _ALLOWED
+        return Continue(session_labels={name: (value,) for name, value in config.label.items()})
     verdict: Verdict = _ALLOWED
     request = None
     for sink in config.all_sinks:
         if globs.fits(sink.tools, call.tool_name) is False:
+            continue
+        if sink.when_session and session_bears(sink.when_session, call.session_labels) is False:
             continue
         if request is None:
             request = names.plain_request(call.request)
@@ -182,11 +228,13 @@ def _list_matchers(config: ProvenanceConfig) -> Iterator[tuple[Globs, CallMatche
     """List the calls that a sink has something to check in: without addressees there may be nothing."""
     is_there = Condition(exists=True)
     for sink in config.all_sinks:
+        only = {"when_session": sink.when_session} if sink.when_session else {}
         if sink.words or sink.links or not all(map(_NAME.fullmatch, sink.to)):
-            yield sink.tools, CallMatcher()  # a path through lists may lead to values that cannot be seen
+            # A path through lists may lead to values that cannot be seen.
+            yield sink.tools, SessionMatcher.model_validate(only)
         else:
             for name in sink.to:
-                yield sink.tools, CallMatcher(when={name: is_there})
+                yield sink.tools, SessionMatcher.model_validate({**only, "when": {name: is_there}})
 
 
 class Provenance:
@@ -195,12 +243,20 @@ class Provenance:
     name = "provenance"
     priority = 0
     tools: tuple[str, ...] = ("*",)
-    reads = ("request",)
+    phases: tuple[Phase, ...] = ("select", "verify")
+    """Phases in which it is asked; `result` as well, if results label sessions."""
+    reads: tuple[Extra, ...] = ("request",)
+    """Extra data that it gets; the labels of sessions as well, if a sink tests them."""
     config_model: ClassVar[type[BaseModel]] = ProvenanceConfig
 
     def __init__(self, config: ProvenanceConfig) -> None:
         self.config = config
-        wanted = tuple(dict.fromkeys(glob for sink in config.all_sinks for glob in sink.tools))
+        of_sinks = (glob for sink in config.all_sinks for glob in sink.tools)
+        wanted = tuple(dict.fromkeys((*of_sinks, *config.all_outside)))
+        if config.all_outside:
+            self.phases = (*self.phases, "result")
+        if any(sink.when_session for sink in config.all_sinks):
+            self.reads = (*self.reads, "session_labels")
         self.tools = wanted if len(wanted) <= _MAX_GLOBS else ("*",)
         self.local_table = encode_table(list_concerns(_list_matchers(config)), "continue")
 

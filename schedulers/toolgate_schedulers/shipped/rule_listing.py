@@ -11,6 +11,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 from toolgate_bus.ruling.conditions.arguments import LiteralArgument
 from toolgate_bus.ruling.conditions.matching import CallMatcher
+from toolgate_bus.ruling.conditions.result_paths import names_result
 from toolgate_bus.ruling.rule_doubts import Place, RuleSubject
 
 from toolgate_schedulers.shipped.alternatives import AlternativeGroup
@@ -19,7 +20,7 @@ from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
 from toolgate_schedulers.shipped.heuristic import HeuristicConfig
 from toolgate_schedulers.shipped.loop_guard import LoopGuardConfig
 from toolgate_schedulers.shipped.policy.needs import OrderMatcher, Precondition
-from toolgate_schedulers.shipped.policy.scheduler import PolicyConfig
+from toolgate_schedulers.shipped.policy.rules import PolicyConfig
 from toolgate_schedulers.shipped.provenance import ProvenanceConfig
 from toolgate_schedulers.shipped.rate_limit import RateLimitConfig
 from toolgate_schedulers.shipped.router.router import Route, RouterConfig
@@ -48,7 +49,13 @@ def list_subjects(config: Any) -> Iterable[RuleSubject]:
 @list_subjects.register
 def _(config: PolicyConfig) -> Iterator[RuleSubject]:
     for number, rule in enumerate(config.rules):
-        yield from _of_ordered(rule, ("rules", number))
+        if rule.on == "call":
+            yield from _of_ordered(rule, ("rules", number))
+        elif rule.on == "result":  # what a tool gives has no schema that agents report
+            for name, when in (("when", rule.when), ("unless", rule.unless)):
+                own = {path: one for path, one in when.items() if not names_result(path)}
+                at = ("rules", number)
+                yield RuleSubject((*at, "tools"), rule.tools, own, (*at, name), is_listed=name == "when")
 
 
 @list_subjects.register
@@ -92,10 +99,12 @@ def _(config: HeuristicConfig) -> Iterable[RuleSubject]:
 
 @list_subjects.register
 def _(config: ProvenanceConfig) -> Iterator[RuleSubject]:
-    for number, sink in enumerate(config.sinks):
+    for number, sink in enumerate(config.sinks or ()):
         at = ("sinks", number)
         paths = [((*at, "to"), path) for path in sink.to]
         yield RuleSubject((*at, "tools"), sink.tools, paths=paths)
+    if config.outside:
+        yield RuleSubject(("outside",), config.outside)
     yield from _of_names(config.annotations, ("annotations",))
 
 
@@ -121,10 +130,12 @@ def _of_ordered(rule: OrderMatcher, at: Place) -> Iterator[RuleSubject]:
         if need is not None:
             needs.append((name, need))
     own = [((*at, name, "same", path), path) for name, need in needs for path in need.same]
+    if rule.at_most is not None and rule.at_most.sum is not None:
+        own.append(((*at, "at_most", "sum"), rule.at_most.sum))
     yield _of_matcher(rule, rule.tools, at, own)
     for name, need in needs:
         inner = (*at, name)
-        other = [((*inner, "same", mine), path) for mine, path in need.same.items()]
+        other = [((*inner, "same", mine), path) for mine, path in need.same.items() if not names_result(path)]
         yield RuleSubject((*inner, "tool"), need.tool, need.when, (*inner, "when"), other)
 
 

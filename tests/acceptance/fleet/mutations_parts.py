@@ -314,7 +314,7 @@ MUTANTS = (
     Mutant(
         "rules",
         "a rule that only observes denies",
-        f"{SCHEDULERS}/shipped/policy/scheduler.py",
+        f"{SCHEDULERS}/shipped/policy/call_ruling.py",
         'if rule.mode != "enforce":',
         "if False:",
         "test_policy_options.py::test_the_first_rule_that_fits_a_call_decides_and_is_named",

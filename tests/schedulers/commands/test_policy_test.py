@@ -131,15 +131,61 @@ def test_a_case_says_what_came_before_it_for_rules_on_order(tested, tmp_path):
     assert ended.stdout.splitlines()[-1] == "14 cases: 14 as expected, 0 not; 3 of 3 rules fired"
 
 
+RESULTS = """rules:
+  - {name: keys, on: result, tools: read, mask: [api keys, cards]}
+  - {name: no orders, on: result, tools: read, when: {$result: "*ignore all*"}, action: deny}
+  - {name: outside, on: result, tools: fetch, label: {source: untrusted}}
+  - {name: look, on: result, tools: look, action: ask}
+  - {name: looked, on: result, tools: look, mask: cards}
+  - {name: answers, on: output, mask: cards}
+  - {name: stays, tools: send, when_session: {source: untrusted}, action: deny}
+  - {name: approved, tools: pay, after: {tool: approve, result: {ok: true}}}
+"""
+OF_RESULTS = """cases:
+  - tool: read
+    result: {key: AKIAIOSFODNN7EXAMPLE, n: 1}
+    masked: [api key]
+    shown: {key: "[withheld: api key]", n: 1}
+    rule: keys
+  - {tool: read, result: clear, expect: allow, masked: [], shown: clear}
+  - {tool: read, result: ignore all that, expect: withheld, rule: no orders}
+  - {tool: fetch, result: null, success: false, labelled: {source: untrusted}, rule: outside}
+  - {tool: look, result: 4111 1111 1111 1111, expect: ask, masked: [card], rule: look}
+  - {tool: "turn:output", arguments: {text: 4111111111111111 !}, expect: mask, shown: "[withheld: card] !"}
+  - {tool: send, session_labels: {source: [untrusted, x]}, expect: deny, rule: stays}
+  - {tool: send, expect: allow}
+  - {tool: pay, before: [{tool: approve, result: {ok: true}}], expect: allow}
+  - {tool: pay, before: [{tool: approve, result: {ok: false}}], expect: deny, rule: approved}
+  - {tool: pay, before: [{tool: approve}], expect: deny}
+"""
+
+
+def test_a_case_is_about_a_result_and_says_what_is_left_of_it(tested, tmp_path):
+    (tmp_path / "rules.yaml").write_text(RESULTS)
+    ended = tested(OF_RESULTS, "--strict")
+    assert ended.wait() == 0, ended.stdout + ended.stderr
+    assert ended.stdout.splitlines()[-1] == "11 cases: 11 as expected, 0 not; 8 of 8 rules fired"
+    expected = "masked: [card], shown: 1, labelled: {a: b}"
+    wrong = tested(f"cases:\n- {{tool: read, result: AKIAIOSFODNN7EXAMPLE, {expected}}}")
+    assert wrong.wait() == 1
+    assert [line.strip() for line in wrong.stdout.splitlines()[1:4]] == [
+        "expected card masked, got api key",
+        'expected 1 shown, got "[withheld: api key]"',
+        'expected the labels {"a": ["b"]}, got {}',
+    ]
+
+
 @pytest.mark.parametrize(
     ("cases", "said"),
     [
+        ("cases:\n- {tool: a}", "cases.yaml:2: cases.0: expect: is required, or masked, shown or labelled"),
+        ("cases:\n- {tool: a, expect: withheld}", "expect: withheld is for results"),
         ("cases: []", "cases.yaml:1: cases: List should have at least 1 item"),
         ("", "cases.yaml: cases: Field required"),
         ("cases:\n- {tol: a, expect: deny}", "cases.yaml:2: cases.0.tol: unknown key; allowed: agent, "),
         (
             "cases:\n- {tool: a, expect: denied}",
-            "cases.yaml:2: cases.0.expect: Input should be 'allow', 'deny', 'ask' or",
+            "cases.yaml:2: cases.0.expect: Input should be 'allow', 'deny', 'ask', ",
         ),
         ("cases:\n- {tool: a, expect: deny, rule: x}", "cases.yaml:2: cases.0.rule: there is no rule 'x'"),
     ],

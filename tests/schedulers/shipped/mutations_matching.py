@@ -38,7 +38,7 @@ MUTANTS = (
     Mutant(
         "one reading",
         "a rule that allows is met by one element",
-        f"{SHIPPED}/policy/scheduler.py",
+        f"{SHIPPED}/policy/rules.py",
         'return "all" if self.action',
         'return "any" if self.action',
         POLICY,
@@ -54,7 +54,7 @@ MUTANTS = (
     Mutant(
         "unknown",
         "the first rule that may fit a call is the last that is looked at",
-        f"{SHIPPED}/policy/scheduler.py",
+        f"{SHIPPED}/policy/call_ruling.py",
         "        if isinstance(verdict, Deny):\n            break\n        if truth",
         "        if True:\n            break\n        if truth",
         POLICY,
@@ -143,7 +143,7 @@ MUTANTS = (
         "observe",
         "a policy that observes rules all the same",
         f"{SHIPPED}/policy/scheduler.py",
-        'if config.mode == "enforce" or isinstance(verdict, Continue):',
+        'if config.mode == "enforce":',
         "if True:",
         POLICY,
     ),

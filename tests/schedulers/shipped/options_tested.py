@@ -23,6 +23,9 @@ BEFORE: Final = (
 )
 """What a rule on order says of the calls before: which they are."""
 
+COMPARED: Final = "equals in glob matches gt gte lt lte under base exists"
+"""What a condition says of a value."""
+
 FITS: Final = "test_options.py::test_a_rule_on_order_is_about_calls_before_that_its_conditions_fit"
 WHOSE: Final = (
     "test_options.py::test_a_rule_on_order_says_whose_calls_how_they_ended_when_and_with_which_values"
@@ -147,6 +150,19 @@ TESTED: Final[dict[str, dict[str, str]]] = {
         "test_options.py::test_a_rule_counts_calls_by_session_tree_or_label_within_its_time": (
             f"rules.*.at_most {_in('rules.*.at_most', 'n within_s scope')}"
         ),
+        "test_policy_results.py::test_every_option_of_a_rule_on_results_holds": (
+            "rules.*.on rules.*.success rules.*.mask rules.*.mask.*.kind "
+            "rules.*.mask.*.pattern rules.*.mask.*.name rules.*.label rules.*.when_session"
+        ),
+        "test_policy_results.py::test_a_rule_does_not_fit_a_result_that_all_conditions_of_unless_fit": (
+            f"rules.*.unless {_in('rules.*.unless.*', COMPARED)}"
+        ),
+        "test_policy_order_results.py::test_a_rule_on_order_is_about_what_the_calls_before_gave": (
+            f"rules.*.after.result {_in('rules.*.after.result.*', COMPARED)} "
+            f"rules.*.unless_after.result {_in('rules.*.unless_after.result.*', COMPARED)}"
+        ),
+        "test_policy_order_results.py::"
+        "test_an_argument_is_added_up_over_all_calls_of_a_session": "rules.*.at_most.sum",
         "test_policy_ordered.py::"
         "test_who_waits_is_told_when_its_producer_ends_fails_or_is_denied": "rules.*.wait_s",
     },
@@ -154,6 +170,9 @@ TESTED: Final[dict[str, dict[str, str]]] = {
         "test_options.py::test_every_option_of_a_sink_holds": (
             "sinks sinks.*.name sinks.*.tools sinks.*.to sinks.*.match sinks.*.words sinks.*.links "
             "sinks.*.trusted sinks.*.action trusted action timeout_s annotations"
+        ),
+        "test_provenance.py::test_a_sink_counts_once_the_session_has_read_something_from_outside": (
+            "outside label sinks.*.when_session"
         ),
     },
     "rate-limit": {

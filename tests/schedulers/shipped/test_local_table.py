@@ -46,15 +46,23 @@ CONDITIONS = {
     "labels": st.just({"team": "red*"}),
     "schema": st.sampled_from([{"required": ["to"]}, {"properties": {"n": {"type": "integer"}}}]),
 }
+SESSIONS = st.sampled_from([{"source": "untrusted"}, {"source": ["un*", "evil"], "by": "?*"}])
+ON_RESULTS = st.fixed_dictionaries(
+    {"on": st.just("result"), "tools": GLOBS, "action": st.sampled_from(["allow", "deny", "ask"])},
+    optional={**CONDITIONS, "when_session": SESSIONS},
+)
+"""Rules on results: they say nothing about calls."""
 RULES = st.lists(
     st.fixed_dictionaries(
         {"tools": GLOBS, "action": st.sampled_from(["allow", "deny", "deny", "ask"])},
         optional={
             **CONDITIONS,
+            "when_session": SESSIONS,
             "unknown": st.sampled_from(["allow", "deny"]),
             "reason": st.sampled_from(["no", "because"]),
         },
-    ),
+    )
+    | ON_RESULTS,
     max_size=6,
 )
 CALLS = st.builds(
@@ -69,6 +77,15 @@ CALLS = st.builds(
     agent=st.sampled_from(["clerk", "", "helper"]),
     lineage=st.sampled_from([(), ("boss", "clerk"), ("boss", "helper")]),
     labels=st.sampled_from([{}, {"team": "red-1"}, {"team": "blue"}]),
+    session_labels=st.sampled_from(
+        [
+            {},
+            None,
+            {"source": ("untrusted",)},
+            {"source": ("house", "evil")},
+            {"by": ("x",), "source": ("un",)},
+        ]
+    ),
 )
 
 
@@ -129,7 +146,7 @@ APPROVALS = st.fixed_dictionaries(
 )
 SINKS = st.fixed_dictionaries(
     {"tools": GLOBS, "to": st.sampled_from(["to", ["n", "list"], "a.b", "list.email"])},
-    optional={"words": st.just(["pay"]), "action": st.just("deny")},
+    optional={"words": st.just(["pay"]), "action": st.just("deny"), "when_session": SESSIONS},
 )
 
 
@@ -379,6 +396,19 @@ def test_a_call_of_an_agent_is_one_of_each_agent_above_it():
 )
 def test_some_policies_are_asked_about_everything(config):
     assert table_of(config) is None
+
+
+def test_a_rule_on_the_labels_of_a_session_is_asked_about_only_where_they_are_unknown():
+    rule = {"tools": "pay", "when_session": {"source": "untrusted"}, "action": "deny"}
+    answer = table_of({"rules": [rule]}).answer
+
+    def answered(labels):
+        return answer(call("pay").model_copy(update={"session_labels": labels}))
+
+    assert answered({}).is_plain
+    assert answered({"source": ("untrusted",)}).verdict.action == "deny"
+    assert answered(None) is None
+    assert not table_of({"rules": [rule]}).denies_all(call("pay"))
 
 
 def test_a_table_compares_with_the_number_that_was_written():

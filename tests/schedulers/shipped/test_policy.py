@@ -253,7 +253,7 @@ async def test_the_scheduler_answers_by_its_config():
         ("rules: [{tools: x, action: ask, prompt: ''}]", "rules.0.prompt: String should have at least 1"),
         (
             "rules: [{tools: x, action: deny, agent: y}]",
-            "rules.0.agent: unknown key; allowed: action, after, agent_targets, agents, at_most, labels",
+            "rules.0.agent: unknown key; allowed: action, after, agent_targets, agents, at_most, label,",
         ),
         ("rules: [{tools: x, action: deny, agents: []}]", "rules.0.agents: List should have at least 1"),
         ("rules: [{tools: x, action: deny, sessions: 3}]", "rules.0.sessions: Input should be a list"),

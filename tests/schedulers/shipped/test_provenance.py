@@ -5,9 +5,11 @@ from toolgate_bus.config.check import check
 from toolgate_bus.config.document import parse_document
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.placeholders import MARK
+from toolgate_bus.ruling.local_table import LocalTable
 from toolgate_schedulers import ToolSelecting
 from toolgate_schedulers.shipped import provenance_names as names
 from toolgate_schedulers.shipped.provenance import Provenance, ProvenanceConfig, rule_on
+from toolgate_schedulers.testing import question
 
 pytestmark = pytest.mark.pure
 
@@ -210,4 +212,56 @@ def test_it_is_asked_about_the_tools_of_its_sinks_alone_and_told_the_request():
 )
 def test_a_configuration_that_means_nothing_is_refused_by_the_name_of_the_field(text, words):
     with pytest.raises(ConfigError, match=words):
+        config(text)
+
+
+OUTSIDE = config(
+    "{action: deny, outside: [fetch, 'read_*'], annotations: {search: {}, clock: {openWorldHint: false}},"
+    " sinks: [{tools: send, to: to, when_session: {source: untrusted}}, {tools: post, to: to}]}"
+)
+
+
+def test_a_sink_counts_once_the_session_has_read_something_from_outside():
+    label = {"source": ("untrusted",)}
+
+    def seen(tool, rules=OUTSIDE):
+        return rule_on(rules, question(tool, phase="result", result="x")).session_labels
+
+    assert [seen(tool) for tool in ("fetch", "read_mail", "search")] == [label] * 3
+    assert [seen(tool) for tool in ("send", "clock", "other")] == [None] * 3
+    own = config("{outside: fetch, label: {from: outside}}")
+    assert seen("fetch", own) == {"from": ("outside",)}
+
+    def sent(tool, labels, to="eve@out.example"):
+        return rule_on(OUTSIDE, question(tool, {"to": to}, session_labels=labels)).action
+
+    assert [sent("send", one) for one in ({}, label, None)] == ["continue", "deny", "deny"]
+    assert [sent("post", one) for one in ({}, label, None)] == ["deny"] * 3
+    table = LocalTable.read(Provenance(OUTSIDE).local_table)
+    asked = question("send", {"to": "eve@out.example"})
+    assert table.answer(asked).is_plain
+    assert table.answer(asked.model_copy(update={"session_labels": label})) is None
+    assert table.answer(asked.model_copy(update={"session_labels": None})) is None
+
+
+def test_it_asks_for_results_and_for_labels_only_where_it_needs_them():
+    def announced(text):
+        made = Provenance(config(text))
+        return made.tools, "result" in made.phases, made.reads
+
+    assert announced("{sinks: [{tools: send, to: to}]}") == (("send",), False, ("request",))
+    assert announced("{outside: fetch}") == (("fetch",), True, ("request",))
+    labelled = "{sinks: [{tools: send, to: to, when_session: {a: b}}]}"
+    assert announced(labelled) == (("send",), False, ("request", "session_labels"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{action: deny}", "sinks: are required, or outside"),
+        ("{sinks: [{tools: a, to: b}], label: {a: b}}", "needs outside"),
+    ],
+)
+def test_a_configuration_that_checks_nothing_is_refused(text, said):
+    with pytest.raises(ConfigError, match=said):
         config(text)

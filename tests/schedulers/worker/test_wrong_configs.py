@@ -37,6 +37,7 @@ ABOUT: dict[str, Any] = {
 def before() -> dict[str, Any]:
     """What a call that came before is told by."""
     return {"tool": ["x"], "when": copy.deepcopy(ABOUT["when"]), "success": None, "within_s": 1.5} | {
+        "result": copy.deepcopy(ABOUT["when"]),
         "same": {"$.a": "$.b"},
         "scope": "tree",
     }
@@ -108,7 +109,11 @@ FULL: dict[str, dict[str, Any]] = {
             {**ABOUT, "tools": ["x"], "action": "ask", "mode": "enforce", "reason": "r", "prompt": "p"}
             | {"options": ["a"], "timeout_s": 5, "unknown": "allow"},
             {"tools": ["x"], "after": before(), "unless_after": before(), "wait_s": 1.5}
-            | {"at_most": {"n": 2, "within_s": 1.5, "scope": "label:team"}},
+            | {"at_most": {"n": 2, "within_s": 1.5, "scope": "label:team", "sum": "$.n"}},
+            {"on": "result", "tools": ["x"], "unless": copy.deepcopy(ABOUT["when"])}
+            | {"success": True}
+            | {"mask": [{"kind": "cards", "name": "n"}, {"pattern": "a", "name": "n"}], "label": {"a": ["b"]}}
+            | {"when_session": {"source": ["x"]}},
         ],
         "default": "allow",
         "mode": "enforce",
@@ -116,8 +121,10 @@ FULL: dict[str, dict[str, Any]] = {
     "provenance": {
         "sinks": [
             {"name": "s", "tools": ["x"], "to": ["a"], "match": "name", "words": ["w"], "links": True}
-            | {"trusted": ["t"], "action": "deny"}
+            | {"trusted": ["t"], "action": "deny", "when_session": {"source": ["x"]}}
         ],
+        "outside": ["x"],
+        "label": {"source": "untrusted"},
         "trusted": ["t"],
         "action": "deny",
         "timeout_s": 1.5,

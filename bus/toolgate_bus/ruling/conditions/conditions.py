@@ -224,6 +224,16 @@ def _any_within(condition: Condition, value: Any) -> Truth:
     return any_of(_any_within(condition, one) for one in within)
 
 
+def holds_within(condition: Condition, value: Any, elements: Quantifier = "any") -> Truth:
+    """Return whether every test holds for a value in a list or map, at any depth; for `all`, for each."""
+    if elements == "any":
+        return _any_within(condition, value)
+    if not isinstance(value, list | dict):
+        return condition_holds(condition, value, elements)
+    within = list(value.values() if isinstance(value, dict) else value)
+    return every(holds_within(condition, one, "all") for one in within) if within else False
+
+
 def any_glob(globs: Iterable[str], name: str) -> bool:
     """Return whether a name matches one of these globs, with regard to case."""
     return any(fnmatchcase(name, glob) for glob in globs)

@@ -11,7 +11,7 @@ agents that work for it. `concerns` checks that for one rule; rules with an orde
 `as_each_agent`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal, TypeVar, cast
 
@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, Field
 
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import ToolQuestion, ToolSelecting
-from toolgate_bus.protocol.names import MAX_REASON
+from toolgate_bus.protocol.names import MAX_REASON, MAX_SESSION_LABELS
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.ruling.conditions.conditions import (
     Globs,
@@ -140,6 +140,54 @@ class CallMatcher(StrictModel):
     def _asks_who(self) -> bool:
         """True if anything but the tool and its arguments is checked."""
         return bool(self.agents or self.agent_targets or self.sessions or self.labels)
+
+
+SessionLabelGlobs = Annotated[dict[LabelName, Globs], Field(max_length=MAX_SESSION_LABELS)]
+
+
+class SessionMatcher(CallMatcher):
+    """Conditions of a rule on a call, and on the labels that its session bears."""
+
+    when_session: SessionLabelGlobs = Field(default_factory=dict)
+    """Labels that the session must bear, such as `{source: untrusted}`, each with one glob or several for
+    its value. Rules on results give them (`label`). If they are not known, that counts against the call."""
+
+    def covers(self, tools: Globs, call: AnyQuestion) -> Truth:
+        """Return whether the rule is about each call of this tool by this agent, whatever the arguments."""
+        whole = super().covers(tools, call)
+        return None if whole and self.when_session else whole
+
+    @cached_property
+    def is_unconditional(self) -> bool:
+        """True if the rule is about every call of its tools, whoever makes it and with any arguments."""
+        return not self.when_session and super().is_unconditional
+
+    @property
+    def conditions(self) -> WhenMatcher | None:
+        """Conditions on the arguments, if nothing else decides whether a call of its tools fits."""
+        return None if self.when_session else super().conditions
+
+    def _matches(self, call: AnyQuestion, agents: tuple[str, ...], elements: Quantifier) -> Truth:
+        if not self.when_session:
+            return super()._matches(call, agents, elements)
+        borne = session_bears(self.when_session, call.session_labels, elements)
+        return borne if borne is False else every((borne, super()._matches(call, agents, elements)))
+
+
+def session_bears(
+    wanted: Mapping[str, Globs], labels: Mapping[str, Sequence[str]] | None, elements: Quantifier = "any"
+) -> Truth:
+    """Return whether a session bears these labels; None if its labels are unknown.
+
+    A label may have several values. Like elements of a list, one must fit, or all of them if the rule allows.
+    """
+    if labels is None:
+        return None
+    for name, values in wanted.items():
+        fitting = [any_glob(values, value) for value in labels.get(name, ())]
+        if not fitting or not (all(fitting) if elements == "all" else any(fitting)):
+            return False
+    return True
 
 
 def as_each_agent(call: Asked) -> Iterator[Asked]:

@@ -25,6 +25,7 @@ from toolgate_schedulers.shipped.policy.needs import MAX_WINDOW_S
 from toolgate_schedulers.shipped.policy.order import CallHistory, Scope
 from toolgate_schedulers.shipped.policy.peers import PeerNotes
 from toolgate_schedulers.shipped.policy.progress import ReadProgress
+from toolgate_schedulers.shipped.policy.seen_results import SeenResults
 from toolgate_schedulers.shipped.policy.verdicts import GRACE_S, SLACK_S, Past
 
 SOON_S: Final = 0.05
@@ -86,9 +87,10 @@ class OrderKeeper(FactsService):
         longest_wait_s: float,
         notes: PeerNotes,
         places: QueuePositions,
+        results: SeenResults,
     ) -> None:
         super().__init__(context.shared.facts, _log, gives_way=False)
-        self._context, self._places = context, places
+        self._context, self._places, self._results = context, places, results
         self._history, self._rule, self._longest, self._notes = history, rule, longest_wait_s, notes
         self._ahead = 0.0
         """Seconds that the server's clock is ahead of this process's."""
@@ -130,11 +132,15 @@ class OrderKeeper(FactsService):
     async def decide(self, call: ToolSelecting, is_first_look_enough: bool) -> Verdict:
         """Rule on a call by the calls before it, once all of them are known."""
         self.note(call)
+        if self._results.concerns(call):
+            await self._results.fetch(call, self._now())
         verdict = self._judge(call, 0.0) if is_first_look_enough else None
         if verdict is None or isinstance(verdict, Deny):
             claims = asyncio.ensure_future(self._places.claim(call, asking.get(), self._now()))
             is_known = await self._settle(asking.get())
             is_counted = await claims
+            if self._results.concerns(call):
+                await self._results.fetch(call, self._now())
             verdict = self._judge(call, 0.0)
             lets_pass = not isinstance(verdict, Deny) and not (is_counted and isinstance(verdict, Hold))
             if not (is_known and is_counted) and lets_pass:
@@ -155,6 +161,10 @@ class OrderKeeper(FactsService):
             self._begin(self._meet(orchestrator))
         if self._history.note_question(call, orchestrator, self._now()) and self._notes.concerns(call):
             self._begin(self._tell_peers(call, orchestrator))
+
+    async def note_result(self, call: ToolSelecting) -> None:
+        """Note what a call gave, before the agent gets it."""
+        await self._results.note(call)
 
     def note_denied(self, call: ToolSelecting) -> None:
         """Note that this policy denies the call."""
@@ -234,7 +244,16 @@ class OrderKeeper(FactsService):
         """Rule anew on the calls that wait for something in these scopes."""
         if self._waiting:
             for key in {key for scope in scopes for key in self._by_scope.get(scope, ())}:
-                self._look_at(key)
+                if self._results.concerns(self._waiting[key].call):
+                    self._begin(self._fetch_and_look(key))
+                else:
+                    self._look_at(key)
+
+    async def _fetch_and_look(self, key: Key) -> None:
+        """Rule anew on a waiting call, once it is known what the calls before it gave."""
+        if (waiting := self._waiting.get(key)) is not None:
+            await self._results.fetch(waiting.call, self._now())
+            self._look_at(key)
 
     def _look_at(self, key: Key) -> None:
         waiting = self._waiting.get(key)
@@ -361,6 +380,8 @@ class OrderKeeper(FactsService):
                     waited = max(0.0, self._longest + SLACK_S - held.seconds_left)
                     if key in self._waiting or waited < TICK_S:
                         continue
+                    if self._results.concerns(held.question):
+                        await self._results.fetch(held.question, self._now())
                     verdict = self._judge(held.question, waited)
                     is_over = waited >= self._longest + TICK_S
                     if not isinstance(verdict, Hold) and (is_over or not isinstance(verdict, Deny)):

@@ -3,20 +3,26 @@
 `order` judges calls by them, and `verdicts` writes the verdicts.
 """
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field, model_validator
 from toolgate_bus.config.check import StrictModel
-from toolgate_bus.ruling.conditions.conditions import Globs, When
-from toolgate_bus.ruling.conditions.matching import CallMatcher
+from toolgate_bus.ruling.conditions.conditions import Globs, Number, When
+from toolgate_bus.ruling.conditions.matching import CallMatcher, SessionMatcher
+from toolgate_bus.ruling.conditions.result_paths import WhenOrResult, names_result
 
 MAX_WINDOW_S: Final = 3600.0
 LABEL: Final = "label:"
 _WILD: Final = frozenset("*?[")
 _SCOPE: Final = re.compile(r"session|own-session|tree|label:.{1,128}", re.DOTALL)
 _PATH: Final = re.compile(r"\$\.(.{1,1022})", re.DOTALL)
+_PATH_BEFORE: Final = re.compile(r"\$(?:\.(.{1,1022})|result(?:\..{1,1000})?)", re.DOTALL)
+MAX_COUNT: Final = 128
+"""Highest `n` that counts calls; one that bounds a sum may be higher."""
 
 
 def _read_scope(written: Any) -> Any:
@@ -27,8 +33,23 @@ def _read_scope(written: Any) -> Any:
 
 def _read_pairs(written: Any) -> Any:
     pairs = written.items() if isinstance(written, dict) else ()
-    if not all(isinstance(path, str) and _PATH.fullmatch(path) for pair in pairs for path in pair):
-        raise ValueError("must be $.path in this call to $.path in that one, such as {$.id: $.order}")
+    if not all(map(_is_pair, pairs)):
+        raise ValueError(
+            "must be $.path in this call to $.path in that one, or to $result.path in what that one gave, "
+            "such as {$.id: $.order}"
+        )
+    return written
+
+
+def _is_pair(pair: tuple[Any, Any]) -> bool:
+    here, there = pair
+    is_text = isinstance(here, str) and isinstance(there, str)
+    return is_text and bool(_PATH.fullmatch(here) and _PATH_BEFORE.fullmatch(there))
+
+
+def _read_sum(written: Any) -> Any:
+    if not isinstance(written, str) or not _PATH.fullmatch(written):
+        raise ValueError("must be $.path of an argument, such as $.amount")
     return written
 
 
@@ -44,12 +65,15 @@ class Precondition(StrictModel):
     """Tools of the earlier call: one glob or several."""
     when: When = Field(default_factory=dict)
     """Conditions on its arguments, as in a rule's own `when`."""
+    result: WhenOrResult = Field(default_factory=dict)
+    """Conditions on what it gave, by the path in that: `{ok: true}`. `$result` is all of it."""
     success: Annotated[bool | None, Field(strict=True)] = True
     """Result of the earlier call: true for success, false for failure, null for either."""
     within_s: Window = MAX_WINDOW_S
     """Longest time in seconds since its end. Calls are remembered for an hour at most."""
     same: Pairs = Field(default_factory=dict)
-    """Values that must be equal: `{$.path: $.path}`, a path in this call to a path in the earlier call."""
+    """Values that must be equal: `{$.path: $.path}`, a path in this call to a path in the earlier call, or
+    to `$result.path` in what that call gave."""
     scope: Scope = "session"
     """Calls that count: those of the same `session`, `tree` of sessions, or value of `label:NAME`. A call
     that counts against others in a `session` also counts against those of its agents; `own-session` is the
@@ -58,21 +82,46 @@ class Precondition(StrictModel):
     def list_paths(self) -> Iterator[str]:
         """List the paths in the earlier call's arguments that it looks at."""
         yield from self.when
-        yield from self.same.values()
+        yield from (path for path in self.same.values() if not names_result(path))
+
+    @cached_property
+    def result_paths(self) -> tuple[str, ...]:
+        """Paths in what the earlier call gave whose values must be equal to those of this call."""
+        return tuple(filter(names_result, self.same.values()))
+
+    @property
+    def needs_result(self) -> bool:
+        """True if it looks at what the earlier call gave."""
+        return bool(self.result or self.result_paths)
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of its words, the same in all replicas."""
+        return hashlib.sha256(self.model_dump_json().encode("utf-8", "replace")).hexdigest()[:16]
 
 
 class CallCount(StrictModel):
-    """Limit on the number of calls of a rule."""
+    """Limit on the number of calls of a rule, or on the sum of one of their arguments."""
 
-    n: Annotated[int, Field(ge=1, le=128, strict=True)]
-    """Maximum number of calls within `within_s`, including those that run at present."""
+    n: Annotated[Number, Field(gt=0)]
+    """Maximum number of calls within `within_s`, including those that run at present: 1 to 128. With `sum`:
+    the highest sum."""
+    sum: Annotated[str, BeforeValidator(_read_sum, json_schema_input_type=str)] | None = None
+    """Argument that is added up, such as `$.amount`, instead of counting calls. A value that is no number
+    counts against the call; one below 0 counts as 0."""
     within_s: Window = MAX_WINDOW_S
     """Seconds in which calls are counted."""
     scope: Scope = "session"
     """Calls that are counted together, as above."""
 
+    @model_validator(mode="after")
+    def _counts_whole_calls(self) -> "CallCount":
+        if self.sum is None and not (type(self.n) is int and 1 <= self.n <= MAX_COUNT):
+            raise ValueError(f"n: must be a whole number from 1 to {MAX_COUNT}; a higher one goes with sum")
+        return self
 
-class OrderMatcher(CallMatcher):
+
+class OrderMatcher(SessionMatcher):
     """Conditions on the calls before those that a rule is about."""
 
     tools: Globs
@@ -110,7 +159,14 @@ class OrderMatcher(CallMatcher):
         """List the paths in those calls' arguments that the rule looks at."""
         for need in (self.after, self.unless_after):
             yield from need.list_paths() if need is not None else ()
-        yield from self.when if self.at_most is not None else ()
+        if self.at_most is not None:
+            yield from self.when
+            yield from (self.at_most.sum,) if self.at_most.sum is not None else ()
+
+    @property
+    def needs(self) -> Iterator[Precondition]:
+        """Earlier calls that must have ended, or must not have."""
+        yield from (need for need in (self.after, self.unless_after) if need is not None)
 
     def list_watched(self) -> Iterator[tuple[Globs, CallMatcher]]:
         """List the calls that the rule must know, by their tools and the conditions on their arguments.
@@ -127,6 +183,7 @@ class OrderMatcher(CallMatcher):
     def is_for_all(self) -> bool:
         """True if the rule is about every call of its tools, whoever makes it and with any arguments."""
         told = (self.when, self.schema_, self.agents, self.labels, self.sessions, self.agent_targets)
+        told = (*told, self.when_session)
         return not any(told)
 
     def list_labels(self) -> Iterator[str]:

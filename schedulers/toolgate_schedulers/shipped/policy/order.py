@@ -13,6 +13,7 @@ import re
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
 from itertools import chain
 from typing import Any, Final, Literal, NamedTuple
 
@@ -22,6 +23,7 @@ from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.ruling.conditions.arguments import MISSING, UNSEEN, readings
 from toolgate_bus.ruling.conditions.conditions import Globs, Truth, When, every, holds, may_equal
 from toolgate_bus.ruling.conditions.places import find_place
+from toolgate_bus.ruling.conditions.result_paths import names_result
 
 from toolgate_schedulers.shipped.policy.needs import (
     LABEL,
@@ -60,6 +62,15 @@ class PastCall(NamedTuple):
     success: bool | None = None
     number: int = 0
     """Number of the question, if the decision is not known; otherwise 0."""
+
+
+class SeenResult(NamedTuple):
+    """What a precondition has seen of what a call gave."""
+
+    truth: Truth
+    """Whether its conditions hold."""
+    values: Mapping[str, Sequence[Any]] = {}
+    """Readings of the paths whose values must be equal."""
 
 
 @dataclass(slots=True)
@@ -118,6 +129,8 @@ class CallHistory:
         """Last calls that were denied or have ended, so that a late question about them is recognized."""
         self._before: dict[str, Set[str]] = {}
         """Undecided calls that count before a call, as all replicas agree on them; by decision."""
+        self._results: OrderedDict[str, Mapping[str, SeenResult]] = OrderedDict()
+        """What calls gave, as far as rules look at it, by decision; empty if nobody has seen it."""
         self._asked = 0
 
     # ------------------------------------------------------------------ what comes in
@@ -154,6 +167,24 @@ class CallHistory:
         """Set the undecided calls that count before a call, instead of those first asked about here."""
         if id_ in self._places:
             self._before[id_] = others
+
+    def note_result(self, id_: str, seen: Mapping[str, SeenResult]) -> None:
+        """Note what a call gave, by the digest of the precondition that looks at it."""
+        self._results[id_] = seen
+        if len(self._results) > MAX_OVER:
+            self._results.popitem(last=False)
+
+    def list_unknown_results(self, need: Precondition, call: ToolSelecting, now: float) -> list[str]:
+        """List the ended calls that may be the needed one, if what they gave was known here."""
+        kept, wanted = self._open_scopes(need.scope, call, against=True), _look_up(need, call)
+        return [
+            run.id
+            for run in _ended(kept, need.tool, need, True)
+            if run.id not in self._results
+            and now - run.at <= need.within_s
+            and need.success in (None, run.success)
+            and _fits(need, wanted, run, None, True)
+        ]
 
     def describe(self, call: ToolSelecting) -> tuple[dict[str, str], Mapping[str, Any]]:
         """Return the labels and arguments of a call that are kept."""
@@ -332,7 +363,8 @@ class CallHistory:
         wanted = _look_up(need, call)
         for run in _ended(kept, need.tool, need, unseen):
             in_time = now - run.at <= need.within_s
-            if in_time and need.success in (None, run.success) and _fits(need, wanted, run, unseen):
+            seen = self._find_result(need, run)
+            if in_time and need.success in (None, run.success) and _fits(need, wanted, run, seen, unseen):
                 return "met"
         if unseen and any(now - one.lost_at.get(id(need), -math.inf) <= need.within_s for one in kept):
             return "met"
@@ -343,7 +375,10 @@ class CallHistory:
             for run in runs.values()
             if run.id != call.id and not (before and run.number > before)
         )
-        return "under way" if any(_fits(need, wanted, run, True) for run in runs) else "unmet"
+        return "under way" if any(_fits(need, wanted, run, None, True) for run in runs) else "unmet"
+
+    def _find_result(self, need: Precondition, run: PastCall) -> SeenResult | None:
+        return self._results.get(run.id, {}).get(need.digest) if need.needs_result else None
 
     def count(self, most: CallCount, tools: Globs, when: When, call: ToolSelecting, now: float) -> State:
         """Return whether the counted calls leave room for one more: those that run, or ended in time.
@@ -351,7 +386,7 @@ class CallHistory:
         `under way`: there is room if calls that were asked about earlier do not run.
         """
         kept = self._open_scopes(most.scope, call, against=True)
-        if not kept:
+        if not kept and most.sum is None:
             return "met"
         own, first = self._places.get(call.id), self._before.get(call.id)
         ended = [run for run in _ended(kept, tools, most, True) if now - run.at <= most.within_s]
@@ -361,15 +396,58 @@ class CallHistory:
             for run in {run.id: run for run in (*ended, *running)}.values()
             if holds(when, run.arguments) is not False
         ]
-        sure = sum(run.number == 0 for run in counted)
-        before = sum(
-            run.id in first if first is not None else own is None or run.number < own.number
+        sure = [run for run in counted if run.number == 0]
+        before = [
+            run
             for run in counted
             if run.number
-        )
-        if sure >= most.n:
+            and (run.id in first if first is not None else own is None or run.number < own.number)
+        ]
+        if most.sum is not None:
+            is_lost = any(now - one.lost_at.get(id(most), -math.inf) <= most.within_s for one in kept)
+            return "unmet" if is_lost else _add_up(most.sum, most.n, call.tool_input, sure, before)
+        if len(sure) >= most.n:
             return "unmet"
-        return "met" if sure + before < most.n else "under way"
+        return "met" if len(sure) + len(before) < most.n else "under way"
+
+
+def _add_up(
+    path: str,
+    most: float,
+    arguments: Mapping[str, Any],
+    sure: Iterable[PastCall],
+    before: Iterable[PastCall],
+) -> State:
+    """Return whether a sum stays within its bound; `under way` if some calls must not run for that."""
+    own, ran, may_run = (
+        [read_amount(path, one) for one in all_]
+        for all_ in ([arguments], [run.arguments for run in sure], [run.arguments for run in before])
+    )
+    if (least := _total([*own, *ran])) is None or least > most:
+        return "unmet"
+    whole = _total([*own, *ran, *may_run])
+    return "met" if whole is not None and whole <= most else "under way"
+
+
+def _total(amounts: Sequence[Decimal | None]) -> Decimal | None:
+    known = [one for one in amounts if one is not None]
+    return sum(known, Decimal(0)) if len(known) == len(amounts) else None
+
+
+def read_amount(path: str, arguments: Mapping[str, Any]) -> Decimal | None:
+    """Return the number at a path, exactly; 0 for one below 0, None if it cannot be seen or is no number."""
+    found = readings(path.removeprefix("$."), arguments)
+    value = found[0] if len(found) == 1 else None
+    if isinstance(value, bool) or not isinstance(value, int | float | str) or len(str(value)) > _MAX_AMOUNT:
+        return None
+    try:
+        amount = Decimal(str(value).strip())
+    except InvalidOperation:
+        return None
+    return max(amount, Decimal(0)) if amount.is_finite() and amount.adjusted() < _MAX_AMOUNT else None
+
+
+_MAX_AMOUNT: Final = 64
 
 
 def new_history(rules: Sequence[OrderMatcher]) -> CallHistory:
@@ -446,22 +524,30 @@ def _look_up(need: Precondition, call: ToolSelecting) -> _Wanted:
     """Return the call's values at the paths of `same`, in every reading, each with the path in the other
     call."""
     return tuple(
-        (readings(here.removeprefix("$."), call.tool_input), there.removeprefix("$."))
+        (
+            readings(here.removeprefix("$."), call.tool_input),
+            there if names_result(there) else there.removeprefix("$."),
+        )
         for here, there in need.same.items()
     )
 
 
-def _fits(need: Precondition, wanted: _Wanted, run: PastCall, unseen: bool) -> bool:
-    truth = every(_agree(values, there, run) for values, there in wanted)
+def _fits(need: Precondition, wanted: _Wanted, run: PastCall, seen: SeenResult | None, unseen: bool) -> bool:
+    truth = every(_agree(values, there, run, seen) for values, there in wanted)
     if truth is not False and need.when:
         truth = every((truth, holds(need.when, run.arguments)))
+    if truth is not False and need.result:
+        truth = every((truth, seen.truth if seen is not None else None))
     return unseen if truth is None else truth
 
 
-def _agree(values: Sequence[Any], there: str, run: PastCall) -> Truth:
+def _agree(values: Sequence[Any], there: str, run: PastCall, seen: SeenResult | None) -> Truth:
     """Return whether both are equal in every reading; None if readings differ. A missing value equals
     nothing."""
-    others = readings(there, run.arguments)
+    if names_result(there):
+        others: Sequence[Any] = seen.values.get(there, (UNSEEN,)) if seen is not None else (UNSEEN,)
+    else:
+        others = readings(there, run.arguments)
     if len(values) == len(others) == 1:
         return _equal(values[0], others[0])
     truths = {_equal(one, other) for one in values for other in others}

@@ -13,6 +13,7 @@ from toolgate_bus.ruling.rehearsal import Rehearsal
 
 from toolgate_schedulers.shipped.policy.order import new_history
 from toolgate_schedulers.shipped.policy.scheduler import PolicyConfig, rule_on
+from toolgate_schedulers.shipped.policy.seen_results import look_at_result
 from toolgate_schedulers.shipped.policy.verdicts import GRACE_S, SLACK_S, Past
 
 OWNER: Final = "record"
@@ -28,6 +29,7 @@ class OrderRehearsal(Rehearsal):
     def __init__(self, config: PolicyConfig, priority: int = 0) -> None:
         self._config, self.priority = config, priority
         self._history = new_history(config.order_rules)
+        self._needs = [need for rule in config.order_rules for need in rule.needs if need.needs_result]
         self._waiting: dict[str, tuple[ToolSelecting, float, float]] = {}
         """Waiting calls by decision: the call, the time since which it waits, and the seconds until the next
         look."""
@@ -58,6 +60,10 @@ class OrderRehearsal(Rehearsal):
         whose = {"session": call.session, "root_session": call.root_session, "labels": dict(call.labels)}
         self._history.read({**told, **whose, "orchestrator": OWNER, "entry": _entry(now)})
         self._has_news = True
+
+    def see(self, call: ToolSelecting) -> None:
+        """Note what a call gave: its question in the phase `result`."""
+        self._history.note_result(call.id, look_at_result(self._needs, call))
 
     def end(self, id_: str, now: float, success: bool | None) -> None:
         """Note the end of a call, and its success; None: it never ran."""

@@ -7,8 +7,14 @@ from toolgate_bus.protocol.events import Deny, Hold, ToolSelecting
 from toolgate_bus.protocol.names import MAX_REASON, MAX_RULE
 from toolgate_bus.ruling.conditions.conditions import Globs
 
-from toolgate_schedulers.shipped.policy.needs import LABEL, MAX_WINDOW_S, OrderMatcher, Precondition
-from toolgate_schedulers.shipped.policy.order import CallHistory, State
+from toolgate_schedulers.shipped.policy.needs import (
+    LABEL,
+    MAX_WINDOW_S,
+    CallCount,
+    OrderMatcher,
+    Precondition,
+)
+from toolgate_schedulers.shipped.policy.order import CallHistory, State, read_amount
 
 GRACE_S: Final = 0.25
 """Seconds a call of a response with several calls waits for the others: their questions come in no known
@@ -54,11 +60,8 @@ def _barriers(rule: OrderMatcher, call: ToolSelecting, past: Past) -> list[tuple
     history, now, tool = past.history, past.now, call.tool_name
     if (most := rule.at_most) is not None:
         state = history.count(most, rule.tools, rule.when, call, now)
-        times = "once" if most.n == 1 else f"{most.n} times"
-        again = "Do something else, or answer with what you have."
-        where = f"{_in_scope(most.scope, against=True)}{_in_time(most.within_s)}"
         if state != "met":
-            found.append((state, f"{tool} may run {times}{where}, and it has. {again}"))
+            found.append((state, _describe_limit(most, call)))
     if (need := rule.unless_after) is not None:
         state = history.judge(need, call, now, True)
         done = "has run" if state == "met" else "is under way"
@@ -74,11 +77,24 @@ def _barriers(rule: OrderMatcher, call: ToolSelecting, past: Past) -> list[tuple
     return sorted(found, key=lambda one: one[0] == "under way")
 
 
+def _describe_limit(most: CallCount, call: ToolSelecting) -> str:
+    again = "Do something else, or answer with what you have."
+    where = f"{_in_scope(most.scope, against=True)}{_in_time(most.within_s)}"
+    if most.sum is None:
+        times = "once" if most.n == 1 else f"{most.n} times"
+        return f"{call.tool_name} may run {times}{where}, and it has. {again}"
+    name = most.sum.removeprefix("$.")
+    if read_amount(most.sum, call.tool_input) is None:
+        return f"{call.tool_name} needs a number as {name}, so that it can be added up. Give it as a number"
+    return f"{name} of {call.tool_name} may come to {most.n:,} in all{where}, and this would be more. {again}"
+
+
 def _words(need: Precondition, *, against: bool = False) -> str:
     ended = {True: "ended well", False: "failed", None: "ended"}[need.success]
-    told = [f"{there.removeprefix('$.')} = {here}" for here, there in need.same.items()]
-    how = f" with {' and '.join(told[:_SHOWN])}" if told else ""
-    more = " (with arguments that the rule requires)" if need.when else ""
+    pairs = [f"{there.removeprefix('$.')} = {here}" for here, there in need.same.items()]
+    how = f" with {' and '.join(pairs[:_SHOWN])}" if pairs else ""
+    told = [" (with arguments that the rule requires)"] if need.when else []
+    more = "".join([*told, *([" (with a result that the rule requires)"] if need.result else [])])
     when = f"{_in_scope(need.scope, against=against)}{_in_time(need.within_s)}"
     return f"{_tools(need.tool)}{how}{more} has {ended}{when}"
 

@@ -1,0 +1,119 @@
+r"""Named kinds of texts that a rule masks: keys and tokens, private keys, cards, mail addresses. Pure.
+
+Each kind finds the parts of one text. All but `cards` are patterns of the linear engine; `cards` are numbers
+whose check digit is right, with separators or without.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal, NamedTuple
+
+Kind = Literal["api keys", "private keys", "cards", "mail addresses", "secrets"]
+MARKS: Final[dict[Kind, str]] = {
+    "api keys": "api key",
+    "private keys": "private key",
+    "cards": "card",
+    "mail addresses": "mail address",
+    "secrets": "secret",
+}
+"""Name in the mark for each kind."""
+_WORD: Final = r"[A-Za-z0-9_-]"
+API_KEYS: Final = (
+    r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}",
+    r"(?i)aws_?(?:secret|session)?_?(?:access)?_?(?:key|token)(?:_id)?['\"]?\s{0,8}[=:]\s{0,8}['\"]?[A-Za-z0-9/+=]{16,}",
+    r"gh[pousr]_[A-Za-z0-9]{30,}",
+    r"github_pat_[A-Za-z0-9_]{22,}",
+    rf"gl(?:pat|ptt|dt|rt|soat|cbt)-{_WORD}{{20,}}",
+    rf"\bsk-{_WORD}{{20,}}",
+    r"\b[rsp]k_(?:live|test)_[A-Za-z0-9]{10,}",
+    r"\bwhsec_[A-Za-z0-9+/=]{20,}",
+    rf"xox[a-z]-{_WORD}{{10,}}",
+    rf"xapp-{_WORD}{{10,}}",
+    r"hooks\.slack\.com/(?:services|workflows)/[A-Za-z0-9+/_-]{20,}",
+    rf"AIza{_WORD}{{35}}",
+    r"ya29\.[A-Za-z0-9_-]{20,}",
+    rf"GOCSPX-{_WORD}{{20,}}",
+    r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
+    r"(?i)\bbearer\s{1,8}[A-Za-z0-9._~+/-]{16,}=*",
+    r"(?i)\bauthorization['\"]?\s{0,8}[=:]\s{0,8}['\"]?(?:basic|token|apikey)\s{1,8}[A-Za-z0-9._~+/=:-]{8,}",
+    r"\bnpm_[A-Za-z0-9]{30,}",
+    rf"\bpypi-{_WORD}{{50,}}",
+    r"\bhf_[A-Za-z0-9]{30,}",
+    rf"\bSG\.{_WORD}{{16,}}\.{_WORD}{{16,}}",
+    r"\b(?:SK|AC)[0-9a-f]{32}\b",
+    r"\bdo[opr]_v1_[0-9a-f]{64}",
+    r"(?i)\bAccountKey=[A-Za-z0-9+/]{40,}=*",
+    rf"\b[0-9]{{8,10}}:AA{_WORD}{{33}}",
+    r"(?i)\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@'\"]{0,256}:[^\s/@'\"]{1,256}@",
+)
+"""Keys and tokens of AWS, GitHub, GitLab, OpenAI, Anthropic, Stripe, Slack, Google, npm, PyPI, Hugging Face,
+SendGrid, Twilio, DigitalOcean, Azure, Telegram; JSON Web Tokens, headers, passwords in links."""
+_PEM: Final = r"[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+PRIVATE_KEYS: Final = (
+    rf"-----BEGIN {_PEM}(?s:.*?)(?:-----END {_PEM}|\Z)",
+    r"PuTTY-User-Key-File-[0-9](?s:.*)",
+    r"AGE-SECRET-KEY-1[A-Z0-9]{50,}",
+)
+MAIL_ADDRESSES: Final = (r"[\w.%+'-]+@[\w-]+(?:\.[\w-]+)+",)
+PATTERNS: Final[dict[Kind, tuple[str, ...]]] = {
+    "api keys": API_KEYS,
+    "private keys": PRIVATE_KEYS,
+    "mail addresses": MAIL_ADDRESSES,
+}
+
+
+def is_open(kind: Kind | None, found: str) -> bool:
+    """Return whether a part goes on behind the end of its text: a private key whose end is not there."""
+    return kind == "private keys" and found.startswith("-----BEGIN") and "-----END" not in found
+
+
+_CARD_DIGITS: Final = range(13, 20)
+_ISSUERS: Final = re.compile(r"4|5[0-8]|2[2-7]|3[0-9]|6")
+"""First digits of the numbers of cards."""
+_RUN: Final = re.compile("[0-9](?:[ ./_\u00a0\u2007\u202f\u2010-\u2015\u2212-]?[0-9]){12,}", re.ASCII)
+_GROUP: Final = re.compile("[0-9]+", re.ASCII)
+
+
+class Group(NamedTuple):
+    """Digits without a separator between them."""
+
+    start: int
+    digits: str
+
+
+def find_cards(text: str) -> Iterator[tuple[int, int] | None]:
+    """Yield the places of card numbers in a text, and None for each number that was tried and is none.
+
+    A number begins and ends where a group of digits does.
+    """
+    for run in _RUN.finditer(text):
+        groups = [Group(run.start() + one.start(), one[0]) for one in _GROUP.finditer(run[0])]
+        behind = 0
+        for at, first in enumerate(groups):
+            if first.start < behind or not _ISSUERS.match("".join(one.digits for one in groups[at : at + 2])):
+                continue
+            found = None
+            for found in _find_from(groups[at : at + _CARD_DIGITS.stop]):
+                yield found
+                if found is not None:
+                    behind = found[1]
+                    break
+
+
+def _find_from(groups: Sequence[Group]) -> Iterator[tuple[int, int] | None]:
+    digits = ""
+    for start, more in groups:
+        digits += more
+        if len(digits) >= _CARD_DIGITS.stop:
+            return
+        if len(digits) in _CARD_DIGITS:
+            yield (groups[0].start, start + len(more)) if _is_checked(digits) else None
+
+
+def _is_checked(digits: str) -> bool:
+    """Return whether the last digit is right (ISO/IEC 7812), and the digits are not all the same."""
+    total = 0
+    for place, digit in enumerate(reversed(digits)):
+        number = int(digit) * (1 + place % 2)
+        total += number - 9 if number > 9 else number
+    return total % 10 == 0 and len(set(digits)) > 1

@@ -1,0 +1,283 @@
+"""What a policy finds to hide: each kind, in texts, in numbers, in keys, and in JSON within a text."""
+
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.protocol.events import Mask, MaskedPart
+from toolgate_bus.ruling.results import mask_parts
+from toolgate_schedulers.shipped.policy import secrets_detector
+from toolgate_schedulers.shipped.policy.kinds import API_KEYS, MARKS, PATTERNS, find_cards
+from toolgate_schedulers.shipped.policy.masks import (
+    CUT_OFF,
+    MAX_PARTS,
+    MAX_PATHS,
+    Finder,
+    MaskSource,
+    SearchBudget,
+    TooMuchWork,
+    bound,
+    find_parts,
+)
+
+pytestmark = pytest.mark.pure
+
+
+def masked(value, *kinds, is_cut=False, pattern=""):
+    """What is left of a result."""
+    sources = [MaskSource(MARKS[kind], kind) for kind in kinds]
+    if pattern:
+        sources.append(MaskSource("own", None, pattern))
+    parts = find_parts(value, Finder(sources), SearchBudget(), is_cut=is_cut)
+    if not parts:
+        return value
+    Mask(parts=tuple(bound(parts)))  # it can be sent
+    return mask_parts(value, bound(parts)).value
+
+
+KEYS = (
+    "AKIAIOSFODNN7EXAMPLE",
+    "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+    "ghp_" + "a1B2" * 9,
+    "github_pat_" + "11ABCDE_" * 5,
+    "glpat-" + "x1_y" * 6,
+    "sk-" + "aB3" * 16,
+    "sk-proj-" + "aB3_" * 10,
+    "sk-ant-api03-" + "aB3-" * 10,
+    "sk_live_" + "4eC39HqLyjWDarjtT1zdp7dc",
+    "xoxb-" + "1234567890-abcdef",
+    "https://hooks.slack.com/services/T00000000/B00000000/XXXXXXXXXXXXXXXXXXXXXXXX",
+    "AIza" + "SyA1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6q",
+    "ya29." + "a0AfH6SMBx-y_z" * 3,
+    "GOCSPX-" + "aB3_" * 7,
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U",
+    "Authorization: Bearer abcdef0123456789abcdef",
+    'Authorization: "Basic dXNlcjpwYXNzd29yZA=="',
+    "npm_" + "a1B2" * 9,
+    "pypi-" + "AgEIcHlwaS5vcmc" * 5,
+    "hf_" + "aBcD" * 9,
+    "SG." + "a1-_" * 5 + "." + "b2-_" * 10,
+    "AccountKey=" + "a1B2" * 21 + "==",
+    "123456789:AA" + "a1B2-" * 6 + "abc",
+    "postgres://ann:hunter22-and-more@db.example/app",
+)
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_keys_and_tokens_are_found_in_a_text_and_nothing_of_them_is_left(key):
+    left = masked(f'"first": 1, {key}\nlast words', "api keys")
+    secret = max(re.split(r"[\s=:/@\"]+", key), key=len)
+    assert secret not in left
+    assert left.startswith('"first": 1, ')
+    assert left.endswith("last words")
+    assert "[withheld: api key]" in left
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the task-management-framework-of-2024 is a risk-averse one",
+        "see https://docs.example.com/a/b?c=d#e and mail ann@ok.example",
+        "commit 3f786850e387550fdab836ed7e6dc881de23001b of 2026-11-29T08:00:00Z",
+        "the bearer of this letter",
+        "AKIA is how they begin",
+        "id 123e4567-e89b-12d3-a456-426614174000, 12:34:56, 10.0.0.1:8080",
+    ],
+)
+def test_what_only_looks_a_little_like_a_key_stays(text):
+    assert masked(text, "api keys", "private keys", "cards") == text
+
+
+PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA\nq1w2e3r4\n-----END RSA PRIVATE KEY-----"
+
+
+def test_a_private_key_is_hidden_from_its_first_line_to_its_last():
+    assert masked(f"a\n{PEM}\nb\n{PEM}", "private keys") == (
+        "a\n[withheld: private key]\nb\n[withheld: private key]"
+    )
+    assert masked("-----BEGIN PUBLIC KEY-----\nMIIB", "private keys") == "-----BEGIN PUBLIC KEY-----\nMIIB"
+
+
+def test_a_private_key_whose_end_is_not_there_hides_the_rest_and_the_lines_beside():
+    assert masked(f"a\n{PEM[:60]}", "private keys") == "a\n[withheld: private key]"
+    lines = {"path": "id_rsa", "lines": PEM.split("\n")}
+    assert masked(lines, "private keys") == {"path": "id_rsa", "lines": "[withheld: private key]"}
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        *("4111111111111111", "4111 1111 1111 1111", "4111-1111-1111-1111", "5500 0000 0000 0004"),
+        *("378282246310005", "3782 822463 10005", "30569309025904", "6011000990139424", "4222222222222"),
+        "4111\u00a01111\u00a01111\u00a01111",
+    ],
+)
+def test_a_card_is_found_by_its_check_digit_with_separators_and_as_a_number(number):
+    assert masked(f"pay with {number} 12/28, 123", "cards") == "pay with [withheld: card] 12/28, 123"
+    assert masked(f"12 {number}.", "cards") == "12 [withheld: card]."
+    wrong = number[:-1] + str((int(number[-1]) + 1) % 10)
+    assert masked(f"pay with {wrong}", "cards") == f"pay with {wrong}"
+    if number.isdigit():
+        assert masked({"pan": int(number)}, "cards") == {"pan": "[withheld: card]"}
+        assert masked([float(number)], "cards") == ["[withheld: card]"]
+        assert masked(f"1{number}", "cards") == f"1{number}"  # a part of a longer number is no card
+
+
+def checked(digits):
+    """Digits with the right check digit behind them."""
+    doubled = [int(one) * (1 + (place % 2 == 0)) for place, one in enumerate(reversed(digits))]
+    return digits + str(-sum(one // 10 + one % 10 for one in doubled) % 10)
+
+
+@given(
+    st.sampled_from(["4", "51", "2221", "34", "6011"]),
+    st.text("0123456789", min_size=11, max_size=11),
+    st.sampled_from(["", " ", "-"]),
+)
+def test_every_number_with_a_right_check_digit_is_found_and_no_other(issuer, digits, separator):
+    number = checked((issuer + digits)[:15])
+    text = separator.join(number[at : at + 4] for at in range(0, 16, 4))
+    assert [one for one in find_cards(text) if one is not None] == [(0, len(text))]
+    other = number[:-1] + str((int(number[-1]) + 5) % 10)
+    assert not any(find_cards(other))
+
+
+def test_mail_addresses_are_found():
+    text = "ask Ann.O'Hara+x@mail.ok.example, or jürgen@bücher.example."
+    assert masked(text, "mail addresses") == "ask [withheld: mail address], or [withheld: mail address]."
+
+
+def test_a_pattern_of_ones_own_has_its_name_in_the_mark():
+    assert masked("of ACME-12345678!", pattern="ACME-[0-9]{8}") == "of [withheld: own]!"
+
+
+KEY = KEYS[0]
+
+
+def test_a_result_is_searched_in_every_text_number_and_key():
+    result = {"a": [KEY, {"b": f"x {KEY}"}], "n": [12345678, 1.5, True, None], "c": "clear"}
+    assert masked(result, "api keys", pattern="^12345678$") == {
+        "a": ["[withheld: api key]", {"b": "x [withheld: api key]"}],
+        "n": ["[withheld: own]", 1.5, True, None],
+        "c": "clear",
+    }
+
+
+def test_a_key_that_is_hidden_hides_the_map_that_has_it():
+    assert masked({"by key": {KEY: {"owner": "ann"}}, "c": 1}, "api keys") == {
+        "by key": "[withheld: api key]",
+        "c": 1,
+    }
+
+
+def test_a_key_that_is_hidden_is_hidden_in_copies_and_keys_of_what_is_shown_are_not():
+    result = [{KEY: 1, "customer_name": "x"}, {"customer_name": "y"}]
+    parts = find_parts(result, Finder([MaskSource("key", "api keys")]), SearchBudget())
+    masked_ = mask_parts(result, parts)
+    assert masked_.value == ["[withheld: key]", {"customer_name": "y"}]
+    assert KEY in masked_.hidden
+    assert "customer_name" not in masked_.hidden
+
+
+def test_json_in_a_text_is_searched_as_text_and_by_its_values_where_it_has_escapes():
+    plain = json.dumps({"key": KEY, "c": "clear"})
+    assert json.loads(masked(plain, "api keys")) == {"key": "[withheld: api key]", "c": "clear"}
+    escaped = plain.replace("AKIA", "\\u0041KIA")
+    assert masked(escaped, "api keys") == "[withheld: api key]"
+    assert masked(json.dumps(escaped), "api keys") == "[withheld: api key]"
+    clear = json.dumps({"c": "cl\near"})
+    assert masked(clear, "api keys") == clear
+
+
+def test_of_a_result_that_was_cut_off_the_last_word_is_hidden():
+    assert masked("a b AKIAIOSFODNN7", "api keys", is_cut=True) == f"a b [withheld: {CUT_OFF}]"
+    assert masked("card 4111 1111 11", "cards", is_cut=True) == f"card [withheld: {CUT_OFF}]"
+    assert masked("a b \n", "api keys", is_cut=True) == "a b \n"
+
+
+@given(st.data())
+def test_no_byte_of_a_key_is_left_whatever_the_result(data):
+    """The oracle: the key and its parts stand nowhere in what is left, in whatever spelling."""
+    key = data.draw(st.sampled_from(["ghp_" + "Zq9" * 12, "AKIAZQ9ZQ9ZQ9ZQ9ZQ9Z".replace("9", "7")]))
+    words = st.sampled_from([key, f"a {key}.", f"{key} {key}", "clear", "", 12, None, True])
+    texts = words | st.builds(lambda one: json.dumps({"t": one}), words)
+    result = data.draw(
+        st.recursive(
+            texts,
+            lambda inner: (
+                st.lists(inner, max_size=4)
+                | st.dictionaries(st.sampled_from(["a", "b", f"of {key}", "a/b~c"]), inner, max_size=3)
+            ),
+            max_leaves=20,
+        )
+    )
+    left = json.dumps(masked(result, "api keys"), ensure_ascii=False)
+    assert key not in left
+    assert key[4:12] not in left
+
+
+def test_more_parts_than_a_verdict_may_have_hide_whole_values():
+    many = {f"k{number}": f"{KEY} {number} " * 3 for number in range(MAX_PARTS + 1)}
+    parts = bound(find_parts(many, Finder([MaskSource("key", "api keys")]), SearchBudget()))
+    assert parts == [MaskedPart("", None, None, "key")]
+    few = [f"{KEY} {number} " * 300 for number in range(3)]
+    parts = bound(find_parts(few, Finder([MaskSource("key", "api keys")]), SearchBudget()))
+    assert [part.path for part in parts] == ["/0", "/1", "/2"]
+    deep = {"x" * 900: {"y" * 900: KEY}}
+    assert masked(deep, "api keys") == {"x" * 900: "[withheld: api key]"}
+    long = {"x" * 900: {f"{number:0900}": KEY for number in range(MAX_PATHS // 900)}}
+    assert len(json.dumps(masked(long, "api keys"))) < 1000
+
+
+def test_a_result_that_cannot_be_searched_within_the_bound_is_told():
+    finder = Finder([MaskSource("key", "api keys")])
+    with pytest.raises(TooMuchWork):
+        find_parts(["x"] * 1000, finder, SearchBudget(1000))
+    with pytest.raises(TooMuchWork):
+        find_parts("x" * 10_000, finder, SearchBudget(1000))
+    cards = Finder([MaskSource("card", "cards")])
+    assert find_parts("4 " * 2000, cards, SearchBudget()) == []
+    with pytest.raises(TooMuchWork):
+        find_parts("4 " * 90_000, cards, SearchBudget())
+
+
+def test_each_kind_says_what_it_looks_for():
+    assert {*PATTERNS, "cards", "secrets"} == set(MARKS)
+    assert len(set(API_KEYS)) == len(API_KEYS)
+
+
+class Detector:
+    def analyze_string(self, text):
+        return {word for word in text.split() if word.startswith("hunter")}
+
+
+def test_secrets_are_found_in_lines_of_any_length_where_their_detector_is_installed(monkeypatch):
+    monkeypatch.setattr(secrets_detector, "load_detectors", lambda: [Detector()])
+    finder = Finder([MaskSource("secret", "secrets")], secrets_detector.find_secrets)
+    text = "a hunter2\nb " + "x " * 1000 + "hunter22 end"
+    parts = find_parts(text, finder, SearchBudget())
+    left = mask_parts(text, bound(parts)).value
+    assert left == "a [withheld: secret]\nb " + "x " * 1000 + "[withheld: secret] end"
+    with pytest.raises(TooMuchWork):
+        find_parts("x" * 192 * 1024, finder, SearchBudget())
+
+
+def test_a_detector_that_is_not_installed_is_named_with_the_command(monkeypatch):
+    secrets_detector.load_detectors.cache_clear()
+    monkeypatch.setitem(__import__("sys").modules, "detect_secrets", None)
+    with pytest.raises(ConfigError, match=r"needs detect-secrets.*install.*detectors"):
+        secrets_detector.load_detectors()
+
+
+def test_the_detector_finds_what_it_is_made_for():
+    pytest.importorskip("detect_secrets")
+    secrets_detector.load_detectors.cache_clear()
+    finder = Finder([MaskSource("secret", "secrets")], secrets_detector.find_secrets)
+    text = f'aws = "{KEY}"\npassword = "correct-horse-battery"\nnothing here'
+    left = mask_parts(text, bound(find_parts(text, finder, SearchBudget()))).value
+    assert KEY not in left
+    assert "correct-horse" not in left
+    assert left.endswith("nothing here")
