@@ -406,9 +406,15 @@ class Gate:
             DECISION.reset(before)
 
     def rules_on_result(self, tool: str) -> bool:
-        """Return whether any scheduler is asked about results of a tool."""
+        """Return whether any scheduler is asked about results of a tool. Any thread may call it."""
         audience = self._result_audience(tool)
         return bool(audience.names or audience.required)
+
+    @property
+    def met_rulers_of_results(self) -> bool:
+        """True if a scheduler ever asked for results, or the plan says that one rules on them."""
+        planned = any(one.results for one in self.config.schedulers.values())
+        return planned or (self._client is not None and bool(self._client.directory.of_results))
 
     async def rule_on_result(
         self,
@@ -613,9 +619,8 @@ class Gate:
         if client is None:
             return self._audiences.of_results(tool, {}, 0, frozenset())
         known = client.directory
-        return self._audiences.of_results(
-            tool, known.announced, known.version, known.of_results, known.of_llm
-        )
+        version = known.version  # first: an announcement that comes meanwhile has a higher one
+        return self._audiences.of_results(tool, known.announced, version, known.of_results, known.of_llm)
 
     async def _verify(
         self, call: DecisionState, ruling: RulingResult, local: LocalScheduler | None

@@ -123,7 +123,7 @@ class RecipientCache:
         self._gone_denies = config.on_gone == "deny"
         self._keyring = keyring
         self._audiences: dict[str, Recipients] = {}
-        self._of_results: dict[str, Recipients] = {}
+        self._of_results: dict[str, tuple[int, Recipients]] = {}
         self._version = -1
         self._of_llm: Set[str] = frozenset()
 
@@ -136,7 +136,6 @@ class RecipientCache:
         """
         if self._version != version:
             self._audiences.clear()
-            self._of_results.clear()
             self._version, self._of_llm = version, of_llm
         audience = self._audiences.get(tool)
         if audience is None:
@@ -155,20 +154,23 @@ class RecipientCache:
     ) -> Recipients:
         """Return who is asked about results of a tool; `ever` are those that ever asked for any result.
 
-        A required scheduler is among them if it ever asked for results, or if the plan says so.
+        A required scheduler is among them if it ever asked for results, or if the plan says so. Any thread
+        may call it: each entry bears the version that it was made of.
         """
-        self.of("", announced, version, of_llm)  # forgets what an older roster said
-        audience = self._of_results.get(tool)
-        if audience is None:
-            if len(self._of_results) >= MAX_CACHED:
-                self._of_results.clear()
-            found = {
-                name
-                for name in self._required.union(announced)
-                if self._rules_on_results(name, announced.get(name), ever)
-                and self._rules_on(name, announced.get(name), tool)
-            }
-            audience = self._of_results[tool] = self._gather(found, announced)
+        known = self._of_results.get(tool)
+        if known is not None and known[0] == version:
+            return known[1]
+        if len(self._of_results) >= MAX_CACHED:
+            self._of_results.clear()
+        self._of_llm = of_llm
+        found = {
+            name
+            for name in self._required.union(announced)
+            if self._rules_on_results(name, announced.get(name), ever)
+            and self._rules_on(name, announced.get(name), tool)
+        }
+        audience = self._gather(found, announced)
+        self._of_results[tool] = version, audience
         return audience
 
     def _rules_on_results(self, name: str, one: SchedulerInfo | None, ever: Set[str]) -> bool:
