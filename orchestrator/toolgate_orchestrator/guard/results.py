@@ -216,7 +216,7 @@ def _make_like(error: BaseException, text: str) -> BaseException | None:
         return None
 
 
-async def run_tool(ruling: "Ruling", run: Callable[..., Awaitable[Any]], *args: Any, **kwargs: Any) -> Any:
+async def run_tool(ruling: "Ruling", run: Callable[..., Awaitable[Any]], /, *args: Any, **kwargs: Any) -> Any:
     """Run a tool for the ruling's agent, and return its own result, which is not reported yet.
 
     What it raises is reported, and raised as it may be seen.
@@ -231,7 +231,7 @@ async def run_tool(ruling: "Ruling", run: Callable[..., Awaitable[Any]], *args: 
     raise shown  # outside of the handler: it has no context
 
 
-def run_tool_sync(ruling: "Ruling", run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def run_tool_sync(ruling: "Ruling", run: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Run a tool as `run_tool` does, for code that is not async."""
     try:
         with enter_tool(ruling.at):

@@ -20,9 +20,9 @@ from google.adk.tools.tool_context import ToolContext
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.decision.question.canonical import call_key
-from toolgate_orchestrator.guard.callers import enter_tool
 from toolgate_orchestrator.guard.guard import Guard
-from toolgate_orchestrator.guard.streams import end_call
+from toolgate_orchestrator.guard.results import run_tool
+from toolgate_orchestrator.guard.streams import end_call_async
 
 MAX_RUNS: Final = 1024
 """Maximum number of agent runs whose requests and tools are remembered. Beyond it the oldest is forgotten."""
@@ -89,15 +89,10 @@ class ToolgatePlugin(BasePlugin):  # type: ignore[misc] # Any where ADK is not i
                 ruling.release()
                 return {"error": f"{ruling.tool} was chosen in its place, and must be confirmed: call that"}
             run = getattr(chosen.run_async, "run", chosen.run_async)
-        try:
-            with enter_tool(ruling.at):
-                result = await run(args=ruling.arguments, tool_context=context)
-        except BaseException as error:
-            ruling.fail(error)
-            raise
+        result = await run_tool(ruling, run, args=ruling.arguments, tool_context=context)
         if inspect.isasyncgen(result):
-            return end_call(ruling, result)
-        ruling.succeed(result)
+            return await end_call_async(ruling, result)
+        result = await ruling.succeed(result)
         if successor := context.actions.transfer_to_agent:
             self.guard.hand_over(ruling.at, successor)
         if ruling.notice and isinstance(result, dict):
