@@ -17,13 +17,14 @@ from toolgate_bus.errors import ToolgateError, TurnStop
 from toolgate_bus.telemetry.loggers import get_logger
 
 from toolgate_orchestrator.calls.call_session import CallSession
-from toolgate_orchestrator.guard.answer import as_gate_asks
+from toolgate_orchestrator.guard.answer import AskHow, as_gate_asks
 from toolgate_orchestrator.guard.callers import enter_tool
 from toolgate_orchestrator.guard.gate_thread import BLOCKS, exchange, exchange_sync
 
 if TYPE_CHECKING:
     from toolgate_orchestrator.decision.gate import Ask
     from toolgate_orchestrator.decision.results.given_result import GivenResult
+    from toolgate_orchestrator.decision.round.decision_state import OnHold
     from toolgate_orchestrator.guard.ruling import Ruling
 
 UNRULED: Final = (
@@ -127,16 +128,24 @@ def _release(result: Any) -> "GivenResult":
 # ---------------------------------------------------------------------- the ruling
 
 
-async def give(ruling: "Ruling", result: Any, *, success: bool = True) -> "GivenResult":
+async def give(
+    ruling: "Ruling",
+    result: Any,
+    *,
+    success: bool = True,
+    ask: AskHow = None,
+    on_hold: "OnHold | None" = None,
+) -> "GivenResult":
     """Return a result as it may be seen. A cancellation withdraws the question."""
-    home, how = ruling.reports.home, ruling.asks_by
+    home, how = ruling.reports.home, ask or ruling.asks_by
+    request = partial(_give, ruling, result, success, on_hold)
     try:
         if home.is_here:
             asks = as_gate_asks(how)
-            return await _give(ruling, result, success, None if asks == "defer" else asks)
+            return await request(None if asks == "defer" else asks)
         if home.is_lost:
             raise ToolgateError(CLOSED)
-        return await exchange(home, partial(_give, ruling, result, success), how, _drop, ())
+        return await exchange(home, request, how, _drop, ())
     except Exception as error:  # noqa: BLE001 - a fault of ours; nobody may gain by it
         return give_on_fault(ruling, result, error)
 
@@ -149,18 +158,20 @@ def give_sync(ruling: "Ruling", result: Any, *, success: bool = True) -> "GivenR
     try:
         if home.is_lost:
             raise ToolgateError(CLOSED)
-        return exchange_sync(home, partial(_give, ruling, result, success), how, _drop, ())
+        return exchange_sync(home, partial(_give, ruling, result, success, None), how, _drop, ())
     except Exception as error:  # noqa: BLE001 - as above
         return give_on_fault(ruling, result, error)
 
 
-async def _give(ruling: "Ruling", result: Any, success: bool, ask: "Ask | None") -> "GivenResult":
+async def _give(
+    ruling: "Ruling", result: Any, success: bool, on_hold: "OnHold | None", ask: "Ask | None"
+) -> "GivenResult":
     reports = ruling.reports
     gate = reports.home.gate
     if gate is None:
         raise ToolgateError(CLOSED)
     session = CallSession(gate, reports.presences.find(ruling.at.session))
-    return await session.give(ruling.call, ruling.decision, result, success=success, ask=ask)
+    return await session.give(ruling.call, ruling.decision, result, success=success, ask=ask, on_hold=on_hold)
 
 
 def give_on_fault(ruling: "Ruling", result: Any, error: Exception) -> "GivenResult":

@@ -15,7 +15,7 @@ from toolgate_orchestrator.decision.question.call import Call, Caller, UnnamedTo
 from toolgate_orchestrator.guard.answer import AskExit, AskHow
 from toolgate_orchestrator.guard.callers import user_request
 from toolgate_orchestrator.guard.reports import UNREPORTED, Cost, Reports, micro_units
-from toolgate_orchestrator.guard.results import EndReport, is_result, warn_unruled
+from toolgate_orchestrator.guard.results import EndReport, give, is_result, warn_unruled
 from toolgate_orchestrator.guard.turns import STOPPED
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from toolgate_orchestrator.calls.open_call import OpenCall
     from toolgate_orchestrator.decision.gate import Ask
+    from toolgate_orchestrator.decision.results.given_result import GivenResult
     from toolgate_orchestrator.decision.round.decision_state import OnHold
 
 
@@ -178,6 +179,20 @@ class Ruling:
         """
         is_ruled_on = self.report_failure(error, cost)
         return EndReport(self if is_ruled_on else None, error, success=False)
+
+    async def give(
+        self,
+        result: Any,
+        *,
+        success: bool = True,
+        ask: AskHow = None,
+        on_hold: "OnHold | None" = None,
+    ) -> "GivenResult":
+        """Return a result as it may be seen, and what became of it. The end of the call is reported apart.
+
+        `success` is False for an error. `ask` and `on_hold` are as for `Guard.rule`.
+        """
+        return await give(self, result, success=success, ask=ask, on_hold=on_hold)
 
     def report(self, result: Any, cost: Cost | None = None, *, is_ruled_on: bool = False) -> None:
         """Report that the call ran, and nothing else: its result is ruled on elsewhere, or by nobody."""
