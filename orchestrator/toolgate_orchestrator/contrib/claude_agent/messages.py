@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from toolgate_orchestrator.coding_agents import claude
-from toolgate_orchestrator.decision.results.given_result import GivenResult
+
+if TYPE_CHECKING:
+    from toolgate_orchestrator.decision.results.given_result import GivenResult
 
 DENIED: Final = "The tool call was denied: {}"
 TEXTS: Final = ("stdout", "content", "text", "result", "output", "file")
@@ -36,7 +38,7 @@ def stop(words: Any) -> dict[str, Any]:
     return {"continue_": False, "stopReason": words if isinstance(words, str) else json.dumps(words)}
 
 
-def put_in_shape(tool: str, output: Any, given: GivenResult) -> Any:
+def put_in_shape(tool: str, output: Any, given: "GivenResult") -> Any:
     """Return a ruled result in the shape of the tool's own output; None if there is no place for it.
 
     The CLI drops an output of another shape than its own tool has, and shows the original.
