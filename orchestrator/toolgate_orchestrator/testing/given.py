@@ -37,7 +37,7 @@ async def hides_errors(stage: Stage) -> None:
             try:
                 shown = repr(await stage.harness.run(scene))
             except Exception as error:  # noqa: BLE001 - the framework's own way with a tool that raises
-                shown = "".join(traceback.format_exception(error, capture_locals=False))
+                shown = "".join(traceback.format_exception(error))
             _check_hidden(f"{shown} {scene.voices['lead'].requests}", f"the error of the page {page}")
             told = [one["tool_call_id"] for one in await stage.facts(scene, "tool:error")]
             expect(set(told), {"c-1"}, "calls that are told as failures")

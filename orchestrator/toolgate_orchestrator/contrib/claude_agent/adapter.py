@@ -216,7 +216,9 @@ class _CallbackDesk:
             await self.calls.answer(one, "allow")
         ).ruling  # if the CLI asked a person, the run itself means "allow"
         if event.outcome == "fail":
-            given = await ruling.fail(str(fields.get("error") or event.error)).given()
+            if not ruling.report_failure(event.error):
+                return {}
+            given = await ruling.give(str(fields.get("error") or event.error), success=False)
             return stop(given.value) if given.changed else {}
         output = fields.get("tool_response")
         given = await ruling.succeed(output).given()
