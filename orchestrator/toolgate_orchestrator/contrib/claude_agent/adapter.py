@@ -20,13 +20,8 @@ from toolgate_bus.protocol.json_values import same_json
 from toolgate_orchestrator.coding_agents import claude
 from toolgate_orchestrator.coding_agents.call_memory import CallMemory
 from toolgate_orchestrator.coding_agents.event import HookEvent
-from toolgate_orchestrator.contrib.claude_agent.messages import (
-    DENIED,
-    deny_changes,
-    put_in_shape,
-    stop,
-    usage_of,
-)
+from toolgate_orchestrator.contrib.claude_agent.messages import DENIED, deny_changes, usage_of
+from toolgate_orchestrator.contrib.claude_agent.outputs import put_in_shape, stop
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.decision.question.plain_values import copy_arguments
