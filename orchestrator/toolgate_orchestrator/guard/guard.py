@@ -30,9 +30,10 @@ from toolgate_orchestrator.guard.callers import Callers, enter_tool, tool_place,
 from toolgate_orchestrator.guard.gate_thread import BLOCKS, CLOSE_S, GateThread, exchange, exchange_sync
 from toolgate_orchestrator.guard.llm_requests import LlmRequests
 from toolgate_orchestrator.guard.reports import Cost, Reports
+from toolgate_orchestrator.guard.results import EndReport
 from toolgate_orchestrator.guard.ruling import Decider, Ruling, check_notice
 from toolgate_orchestrator.guard.settings import read_settings
-from toolgate_orchestrator.guard.streams import end_call, end_call_async, end_later, is_loop_running
+from toolgate_orchestrator.guard.streams import end_call, end_call_sync, end_later, is_loop_running
 from toolgate_orchestrator.guard.tool_registry import Execute, ToolRegistry, make_tool, raise_denied
 from toolgate_orchestrator.guard.turn_texts import TurnTexts
 from toolgate_orchestrator.guard.turns import AgentTurn, OnStop, Presences
@@ -216,7 +217,8 @@ class Guard(LlmRequests, TurnTexts):
                     raise
                 return await _finish(failed(error, ruling))
         else:
-            return await end_call_async(ruling, result)
+            ended = end_call(ruling, result)
+            return ruling.with_notice(await ended) if type(ended) is EndReport else ended
         if failed is None:  # outside of the handler: the error that is shown has no context
             raise shown
         return await _finish(failed(shown, ruling))
@@ -252,7 +254,7 @@ class Guard(LlmRequests, TurnTexts):
                     raise
                 return failed(error, ruling)
         else:
-            return end_call(ruling, result)
+            return end_call_sync(ruling, result)
         if failed is None:
             raise shown
         return failed(shown, ruling)

@@ -55,25 +55,28 @@ class Stream(NamedTuple):
 
 
 def end_call(ruling: Ruling, result: Any) -> Any:
-    """Report a call's result, or have its pieces report it. Return what the caller is given."""
-    later = _end_later(ruling, result)
-    if later is not None:
+    """Report a call's result, or have its pieces report it.
+
+    Return what the caller is given, or the report that gives it: somebody rules on the result.
+    """
+    if type(result) not in _WHOLE and (later := _end_later(ruling, result)) is not None:
         return later
-    if not ruling.is_ruled_on:
-        ruling.report(result)
-        return ruling.with_notice(result)
-    return ruling.with_notice(ruling.succeed(result).wait())
+    if ruling.is_ruled_on:
+        return ruling.succeed(result)
+    ruling.report(result)
+    return ruling.with_notice(result)
+
+
+def end_call_sync(ruling: Ruling, result: Any) -> Any:
+    """Report a call's result, and return what the caller is given."""
+    ended = end_call(ruling, result)
+    return ruling.with_notice(ended.wait()) if type(ended) is EndReport else ended
 
 
 async def end_call_async(ruling: Ruling, result: Any) -> Any:
-    """Report a call's result as `end_call` does, in code that is async."""
-    later = _end_later(ruling, result)
-    if later is not None:
-        return later
-    if not ruling.is_ruled_on:
-        ruling.report(result)
-        return ruling.with_notice(result)
-    return ruling.with_notice(await ruling.succeed(result))
+    """Report a call's result, and return what the caller is given, in code that is async."""
+    ended = end_call(ruling, result)
+    return ruling.with_notice(await ended) if type(ended) is EndReport else ended
 
 
 def _end_later(ruling: Ruling, result: Any) -> Any:
