@@ -88,6 +88,13 @@ async def test_the_programs_of_the_guards_page_are_ruled_on_by_that_scheduler(re
         assert ended == outputs_in(title, GUARD)
 
 
+async def test_what_a_tool_gave_is_shown_as_the_guards_page_says(reader: Reader) -> None:
+    reader.writes("key_reader.py", "read_keys.py")
+    start, call = commands_in("What a tool gave", GUARD)
+    await reader.starts(start)
+    assert reader.runs(*call).stdout == output_in("What a tool gave", GUARD)
+
+
 async def test_the_sidecars_page_asks_a_real_one_by_curl(reader: Reader) -> None:
     reader.writes("secrets.yaml")
     title, authzen = "A first call", "AuthZEN"

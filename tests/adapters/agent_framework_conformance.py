@@ -21,13 +21,17 @@ from toolgate_orchestrator.testing import (
     INPUT_TOKENS,
     MODEL,
     OUTPUT_TOKENS,
+    Actor,
     AdapterSuite,
     Conversation,
     Delegation,
     Harness,
     OpenQuestion,
+    Stage,
     ToolAnswer,
+    calls,
 )
+from toolgate_orchestrator.testing.world import run_to_end
 
 USED = {"input_token_count": INPUT_TOKENS, "output_token_count": OUTPUT_TOKENS}
 
@@ -163,3 +167,30 @@ def _plain(content):
 
 class TestAgentFramework(AdapterSuite):
     harness = AgentFrameworkHarness()
+
+    def test_the_words_of_the_user_are_ruled_on_before_the_agent_gets_them(self, world, monkeypatch):
+        asked, told = [], []
+        speak = ScriptedClient._speak
+
+        def listen(client, messages):
+            told.append((client.voice.actor.name, [message.text for message in messages]))
+            return speak(client, messages)
+
+        async def rule(text, at):
+            asked.append((text, at.session))
+            return "Be kind."
+
+        async def run():
+            with world.guard() as guard:
+                guard.turn_input = rule
+                helper = Actor("helper")
+                lead = Actor("lead", (calls(Delegation("helper", "Help.", "c-1")),), helpers=(helper,))
+                scene = Stage(self.harness, world).scene(lead, guard)
+                await self.harness.run(scene)
+                return scene.session
+
+        monkeypatch.setattr(ScriptedClient, "_speak", listen)
+        session = run_to_end(run(), 60)
+        assert asked == [("Please begin.", session)]  # what an LLM writes to its helper is nobody's words
+        assert told[0] == ("lead", ["Be kind."])
+        assert ("helper", ["Help."]) in told

@@ -34,6 +34,9 @@ from toolgate_orchestrator.testing import (
     calls,
     says,
 )
+from toolgate_orchestrator.testing.reader import CLASSIFIED, KEY, MARK, PAGES
+
+WITHHELD = f"The tool ran, but its result is withheld: {CLASSIFIED}"
 
 
 class ScriptedCli(Transport):
@@ -169,10 +172,10 @@ class ScriptedCli(Transport):
             await self.fire("PostToolUseFailure", who, tool_input=arguments, error=str(error), **about)
             return f"Error: {error}"
         after = await self.fire("PostToolUse", who, tool_input=arguments, tool_response=result, **about)
-        notes = [
-            one["hookSpecificOutput"]["additionalContext"] for one in after if one.get("hookSpecificOutput")
-        ]
-        return "\n".join([*notes, result])
+        said = [one.get("hookSpecificOutput") or {} for one in after]
+        for one in said:
+            result = one.get("updatedToolOutput", result)
+        return "\n".join([*(one["additionalContext"] for one in said if "additionalContext" in one), result])
 
     async def run(self, actor, tool, arguments):
         if tool == "Task":
@@ -196,6 +199,7 @@ class ClaudeAgentHarness(Harness):
         "tool": "The CLI runs its own tools: another cannot run in a call's place, and denies it.",
         "handoff": "The SDK has sub-agents, and no handoffs.",
         "usage": "The CLI tells what a whole turn used and cost: one fact a turn, not one a request.",
+        "errors": "The CLI cannot replace an error: where a part of one was hidden, the turn ends.",
         "sync": "The SDK has no blocking form.",
     }
 
@@ -259,6 +263,39 @@ def _names(actor):
 
 class TestClaudeAgent(AdapterSuite):
     harness = ClaudeAgentHarness()
+
+    def test_an_output_keeps_the_shape_that_the_cli_asks_for_or_ends_the_turn(self, world):
+        def shell(text):
+            return {"stdout": text, "stderr": "", "interrupted": False, "isImage": False}
+
+        outputs = {
+            "shell": (shell(PAGES["keys"]), shell(PAGES["keys"].replace(KEY, MARK))),
+            "withheld": (shell(PAGES["vault"]), shell(WITHHELD)),
+            "file": (
+                {"type": "text", "file": {"filePath": "/a", "content": PAGES["vault"], "numLines": 9}},
+                {"type": "text", "file": {"filePath": "", "content": WITHHELD, "numLines": 0}},
+            ),
+            "fine": (shell("fine"), None),
+        }
+
+        async def run():
+            seen = {}
+            with world.guard() as guard:
+                options = gate(ClaudeAgentOptions(), guard)
+                for name, (output, _) in outputs.items():
+                    use = use_of("fetch", {"page": name})
+                    await tell(options, "PreToolUse", use)
+                    told = await tell(options, "PostToolUse", {**use, "tool_response": output})
+                    seen[name] = told.get("hookSpecificOutput", {}).get("updatedToolOutput")
+                await tell(options, "PreToolUse", use)
+                ends = await tell(options, "PostToolUseFailure", {**use, "error": PAGES["vault"]})
+                await tell(options, "PreToolUse", use)
+                numbers = await tell(options, "PostToolUse", {**use, "tool_response": [PAGES["vault"]]})
+                return seen, ends, numbers
+
+        seen, *ends = asyncio.run(run())
+        assert seen == {name: wanted for name, (_, wanted) in outputs.items()}
+        assert [(one["continue_"], one["stopReason"]) for one in ends] == [(False, WITHHELD)] * 2
 
     def test_a_turns_cost_is_told_once(self, world):
         async def run():

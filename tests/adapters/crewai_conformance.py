@@ -21,6 +21,8 @@ from typing import ClassVar
 
 import pytest
 from crewai import Agent, Crew, Process, Task
+from crewai.events.event_bus import crewai_event_bus
+from crewai.events.types.tool_usage_events import ToolUsageFinishedEvent
 from crewai.flow import Flow, start
 from crewai.hooks.dispatch import InterceptionPoint, clear_all, register, unregister
 from crewai.llms.base_llm import BaseLLM, llm_call_context
@@ -47,6 +49,7 @@ from toolgate_orchestrator.testing import (
     calls,
     says,
 )
+from toolgate_orchestrator.testing.reader import CODE_WORD, KEY, MARK, PAGES, YESTERDAY
 from toolgate_orchestrator.testing.world import NOT_INSIDE, SECRETS, run_to_end
 
 USED = {"prompt_tokens": INPUT_TOKENS, "completion_tokens": OUTPUT_TOKENS}
@@ -262,6 +265,26 @@ class TestCrewAI(AdapterSuite):
         assert [tool for tool, _ in scene.toolbox.ran] == ["send", "spend"]
         assert sorted(one["tool_call_id"] for one in ran) == ["c-1", "c-2", "s-0"]
         assert sorted(one["tool_call_id"] for one in free) == ["s-1"]
+
+    def test_hooks_events_and_the_cache_have_a_result_as_it_was_ruled_on(self, world):
+        seen = []
+        fetches = (calls(Use("fetch", {"page": page}, f"{page}-{n}")) for n in (1, 2) for page in PAGES)
+        with world.guard() as guard:
+            scene = Stage(self.harness, world).scene(
+                Actor("lead", (*fetches, says("Done.")), ("fetch",)), guard
+            )
+            with _gated(scene), crewai_event_bus.scoped_handlers():
+                crewai_event_bus.on(ToolUsageFinishedEvent)(lambda _, event: seen.append(repr(event)))
+                hook = _hook(lambda context: seen.append(repr(context)), InterceptionPoint.POST_TOOL_CALL)
+                with hook:
+                    crew = self.harness._build(scene, is_async=False, cache=True)
+                    assert crew.kickoff().raw == "Done."
+                crewai_event_bus.flush(10)
+        assert len(scene.toolbox.ran) == len(PAGES)
+        assert len(seen) >= 2 * len(PAGES)
+        shown = f"{seen} {scene.voices['lead'].requests}"
+        assert MARK in shown
+        assert [one for one in (CODE_WORD, KEY, YESTERDAY) if one in shown] == []
 
     def test_no_hook_of_the_process_changes_or_lifts_a_ruling(self, world):
         def put_another(context):

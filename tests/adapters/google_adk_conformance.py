@@ -14,14 +14,18 @@ from toolgate_orchestrator.testing import (
     INPUT_TOKENS,
     MODEL,
     OUTPUT_TOKENS,
+    Actor,
     AdapterSuite,
     Conversation,
     Delegation,
     Handover,
     Harness,
     OpenQuestion,
+    Stage,
     ToolAnswer,
+    calls,
 )
+from toolgate_orchestrator.testing.world import run_to_end
 
 APP, USER, CONFIRM = "kit", "somebody", "adk_request_confirmation"
 USED = types.GenerateContentResponseUsageMetadata(
@@ -171,3 +175,23 @@ def _plain(event):
 
 class TestGoogleAdk(AdapterSuite):
     harness = GoogleAdkHarness()
+
+    def test_the_words_of_the_user_are_ruled_on_before_the_agent_gets_them(self, world):
+        asked = []
+
+        async def rule(text, at):
+            asked.append((text, at.session))
+            return "Be kind."
+
+        async def run():
+            with world.guard() as guard:
+                guard.turn_input = rule
+                helper = Actor("helper")
+                lead = Actor("lead", (calls(Delegation("helper", "Help.", "c-1")),), helpers=(helper,))
+                scene = Stage(self.harness, world).scene(lead, guard)
+                return scene.session, await self.harness.run(scene)
+
+        session, seen = run_to_end(run(), 60)
+        assert asked == [("Please begin.", session)]  # what an LLM writes to its helper is nobody's words
+        assert "Be kind." in str(seen.history)
+        assert "Please begin." not in str(seen.history)

@@ -5,8 +5,9 @@ from typing import Annotated, Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware import AgentMiddleware, AgentState
 from langchain.tools import InjectedToolCallId, tool
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
@@ -37,6 +38,7 @@ from toolgate_orchestrator.testing import (
     calls,
     says,
 )
+from toolgate_orchestrator.testing.reader import CODE_WORD, KEY, MARK, PAGES
 from toolgate_orchestrator.testing.world import run_to_end
 
 USED = {
@@ -362,6 +364,65 @@ class TestLangChain(AdapterSuite):
                 ]
 
         assert run_to_end(talk(), 60) == ["tool:unused", "tool:post"]
+
+    @pytest.mark.parametrize("way", ["artifact", "command", "message", "sync"])
+    @pytest.mark.parametrize("page", ["keys", "vault", "broken"])
+    def test_callbacks_artifacts_and_commands_show_a_result_as_it_was_ruled_on(self, world, way, page):
+        seen, text = [], PAGES.get(page, PAGES["keys"])
+
+        class Spy(BaseCallbackHandler):
+            def on_tool_end(self, output, **_):
+                seen.append(repr(output))
+
+            def on_tool_error(self, error, **_):
+                seen.append(repr(error))
+
+        def give():
+            if page == "broken":
+                raise ValueError(text)
+            return text
+
+        def fetch(page: str, tool_call_id: Annotated[str, InjectedToolCallId]):
+            """Fetch a page."""
+            text = give()
+            if way in ("artifact", "sync"):
+                return text, {"copy": [text]}
+            told = ToolMessage(text, artifact={"copy": [text]}, tool_call_id=tool_call_id)
+            return told if way == "message" else Command(update={"messages": [told], "note": text})
+
+        async def fetch_async(page: str, tool_call_id: Annotated[str, InjectedToolCallId]):
+            """Fetch a page."""
+            return fetch(page, tool_call_id)
+
+        form = "content_and_artifact" if way in ("artifact", "sync") else "content"
+        made = tool("fetch", response_format=form)(fetch if way == "sync" else fetch_async)
+
+        class State(AgentState):
+            note: str
+
+        with world.guard() as guard:
+            lead = Actor("lead", (calls(Use("fetch", {"page": page}, "c-1")), says("Done.")))
+            scene = Stage(self.harness, world).scene(lead, guard)
+            model, gate = ScriptedModel(voice=scene.voice(lead)), ToolgateMiddleware(guard)
+            agent = create_agent(model, [made], middleware=[gate], state_schema=State)
+            config = {**_where(scene), "callbacks": [Spy()]}
+            try:
+                if way == "sync":
+                    state = agent.invoke(_begin(scene), config)
+                else:
+                    state = run_to_end(agent.ainvoke(_begin(scene), config), 60)
+            except ValueError as error:
+                assert page == "broken"
+                state = {"messages": [], "error": repr(error)}
+        shown = f"{seen} {state} {scene.voice(lead).requests}"
+        assert KEY not in shown
+        assert CODE_WORD not in shown
+        assert len(seen) == 1
+        if page == "keys":
+            (told,) = [one for one in state["messages"] if isinstance(one, ToolMessage)]
+            assert told.text == text.replace(KEY, MARK)
+            assert told.artifact == {"copy": [text.replace(KEY, "[withheld]")]}
+            assert state.get("note", told.text) == told.text
 
     def test_a_check_of_the_agent_names_what_is_not_gated_and_nothing_else(self, world):
         def check_of(lead, hosted=()):

@@ -23,6 +23,7 @@ from pydantic_ai import (
     ToolApproved,
     ToolDefinition,
     ToolOutput,
+    ToolReturn,
 )
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering, NativeTool
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
@@ -56,6 +57,7 @@ from toolgate_orchestrator.testing import (
     calls,
     says,
 )
+from toolgate_orchestrator.testing.reader import CLASSIFIED, CODE_WORD, KEY, MARK, PAGES
 from toolgate_orchestrator.testing.world import NOT_INSIDE, NOT_OUTSIDE, run_to_end
 
 
@@ -282,6 +284,26 @@ class TestPydanticAI(AdapterSuite):
         gated = run_to_end(see(TWENTY_LINES), 60)
         assert gated == run_to_end(see(TWENTY_LINES.replace(ADDED, "")), 60)
         assert "It is sunny in Oslo." in str(gated)
+
+    def test_what_a_tool_adds_for_the_model_or_for_the_app_is_ruled_on_too(self, world):
+        def fetch(page: str) -> ToolReturn:
+            """Fetch a page."""
+            return ToolReturn(f"title {page}", content=[PAGES[page]], metadata={"copy": PAGES[page]})
+
+        async def talk(page):
+            with world.guard() as guard:
+                lead = Actor("lead", (calls(Use("fetch", {"page": page}, "c-1")), says("Done.")))
+                scene = Stage(self.harness, world).scene(lead, guard)
+                model = FunctionModel(_speak(scene.voice(lead)), model_name=MODEL)
+                agent = Agent(model, name="lead", tools=[fetch], capabilities=[ToolgateCapability(guard)])
+                return (await agent.run("Begin.")).all_messages_json().decode()
+
+        masked, withheld = (run_to_end(talk(page), 60) for page in ("keys", "vault"))
+        assert masked.count(MARK) == 1
+        assert "title keys" in masked
+        assert KEY not in masked
+        assert CLASSIFIED in withheld
+        assert CODE_WORD not in withheld
 
     def test_questions_of_one_answer_are_put_together_and_answered_in_another_process(self, world):
         sends = (Use("send", letter("boss"), "c-1"), Use("send", letter("boss2"), "c-2"))

@@ -12,7 +12,18 @@ pytestmark = [pytest.mark.system, pytest.mark.acceptance, pytest.mark.timeout(18
 SAMPLE = sample("my_adapter_test.py").text
 REFUSES = "denied=lambda ruling: ruling.refusal"
 RUNS = "await scene.guard.run(call, execute, "
+BY_HAND = "await by_hand(scene.guard, call, execute)"
 APPENDS = "told.append(ToolAnswer("
+HELPERS = """
+async def alive(scene):
+    return (await scene.guard.rule(Call("x"))).allowed
+
+async def by_hand(guard, call, execute):
+    with await guard.rule(call) as ruling:
+        result = await execute(ruling.tool, ruling.arguments)
+        ruling.succeed(result)          # nobody awaits it
+        return result
+"""
 CELLS = {one.name: one for one in COLUMNS}
 
 
@@ -36,7 +47,8 @@ def hold(world, harness, name):
 def test_the_agent_of_the_page_keeps_every_promise_that_it_does_not_say_it_cannot(world):
     harness = harness_of(SAMPLE)
     held = [name for name in CELLS if name not in harness.cannot]
-    assert held == ["deny", "arguments", "tool", "parallel", "unchanged", "results", "cancel", "fault"]
+    before = ["deny", "arguments", "tool", "parallel", "unchanged", "results"]
+    assert held == [*before, "withheld", "masked", "replaced", "errors", "cancel", "fault"]
     for name in held:
         hold(world, harness, name)
 
@@ -55,6 +67,11 @@ def test_the_agent_of_the_page_keeps_every_promise_that_it_does_not_say_it_canno
         ("unchanged", "id=one.id)", "id='')"),
         ("results", "at = scene.guard.at(scene.session,", "at = scene.guard.at('another',"),
         ("results", RUNS, "await execute(one.tool, one.arguments) and await scene.guard.run(call, execute, "),
+        ("withheld", RUNS, f"{BY_HAND} or {RUNS}"),
+        ("masked", RUNS, f"{BY_HAND} or {RUNS}"),
+        ("replaced", RUNS, f"{BY_HAND} or {RUNS}"),
+        ("masked", APPENDS, f"history.append(await tools['fetch'](**one.arguments)) or {APPENDS}"),
+        ("errors", RUNS, f"{BY_HAND} or {RUNS}"),
         ("cancel", "if scene.guard is None:", "if scene.guard is None or one.tool == 'wait':"),
         ("fault", "if scene.guard is None:", "if scene.guard is None or not await alive(scene):"),
     ],
@@ -62,9 +79,7 @@ def test_the_agent_of_the_page_keeps_every_promise_that_it_does_not_say_it_canno
 def test_an_agent_that_breaks_a_promise_is_seen(world, column, there, instead):
     assert there in SAMPLE
     text = SAMPLE.replace(there, instead)
-    harness = harness_of(
-        f"{text}\nasync def alive(scene):\n    return (await scene.guard.rule(Call('x'))).allowed\n"
-    )
+    harness = harness_of(text + HELPERS)
     with pytest.raises((PromiseBreak, LookupError, TypeError)):
         hold(world, harness, column)
 

@@ -45,7 +45,7 @@ from toolgate_orchestrator.decision.faults import BROKEN, note_fault
 from toolgate_orchestrator.decision.link.client import GateClient
 from toolgate_orchestrator.decision.link.live_session import LiveSession
 from toolgate_orchestrator.decision.link.pauses import deny_stopped, wait_while_paused
-from toolgate_orchestrator.decision.link.recipients import RecipientCache, Recipients
+from toolgate_orchestrator.decision.link.recipients import MAX_CACHED, RecipientCache, Recipients
 from toolgate_orchestrator.decision.link.shared_clients import acquire, release
 from toolgate_orchestrator.decision.question.call import ALL, NOBODY, Call, Caller, check_abilities
 from toolgate_orchestrator.decision.question.plain_values import changed, copy_arguments
@@ -117,6 +117,8 @@ class Gate:
         )
         self.vacancy = Vacancy(config, client)
         """Knows which schedulers are there to rule, and logs when there are none."""
+        self._unruled: dict[str, int] = {}
+        """Tools on whose results nobody rules, each with the version of the roster that says so."""
         self._results = ResultRuler(config, client, self._redactor, self._dispatcher, self.note)
         self._offer = ToolOffer(client) if client and not config.offer_denied else None
         self._shown: Tools = ()
@@ -416,9 +418,24 @@ class Gate:
             DECISION.reset(before)
 
     def rules_on_result(self, tool: str) -> bool:
-        """Return whether any scheduler is asked about results of a tool."""
+        """Return whether any scheduler is asked about results of a tool. Any thread may call it."""
+        client = self._client
+        if client is not None and self._unruled.get(tool) == client.directory.version:
+            return False
+        version = client.directory.version if client is not None else 0
         audience = self._result_audience(tool)
-        return bool(audience.names or audience.required)
+        if audience.names or audience.required:
+            return True
+        if len(self._unruled) >= MAX_CACHED:
+            self._unruled.clear()
+        self._unruled[tool] = version
+        return False
+
+    @property
+    def met_rulers_of_results(self) -> bool:
+        """True if a scheduler ever asked for results, or the plan says that one rules on them."""
+        planned = any(one.results for one in self.config.schedulers.values())
+        return planned or (self._client is not None and bool(self._client.directory.of_results))
 
     async def rule_on_result(
         self,
@@ -630,9 +647,8 @@ class Gate:
         if client is None:
             return self._audiences.of_results(tool, {}, 0, frozenset())
         known = client.directory
-        return self._audiences.of_results(
-            tool, known.announced, known.version, known.of_results, known.of_llm
-        )
+        version = known.version  # first: an announcement that comes meanwhile has a higher one
+        return self._audiences.of_results(tool, known.announced, version, known.of_results, known.of_llm)
 
     async def _verify(
         self, call: DecisionState, ruling: RulingResult, local: LocalScheduler | None

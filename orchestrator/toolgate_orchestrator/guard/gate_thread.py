@@ -62,6 +62,8 @@ class GateThread:
         self.loop, self._config, self._pid = loop, config, os.getpid()
         self.gate: Gate | None = None
         """The gate, once it is open."""
+        self.withholds = False
+        """True once it is closed, if its gate knew of schedulers that rule on results."""
         self._opening: asyncio.Task[Gate] | None = None
         self._early: list[Act] = []
         self._thread: threading.Thread | None = None
@@ -96,6 +98,11 @@ class GateThread:
             with contextlib.suppress(RuntimeError):  # at the end of the program no thread starts any more
                 self.loop.run_until_complete(self.loop.shutdown_default_executor())
             self.loop.close()
+
+    @property
+    def result_bytes(self) -> int:
+        """Most bytes of a result that are ruled on."""
+        return self._config.result_bytes
 
     # ------------------------------------------------------------------ who is where
 
@@ -204,7 +211,10 @@ class GateThread:
             with contextlib.suppress(Exception):
                 await asyncio.shield(self._opening)
         self._is_over = True
-        gate, self.gate, self._opening = self.gate, None, None
+        gate = self.gate
+        if gate is not None:
+            self.withholds = gate.met_rulers_of_results
+        self.gate, self._opening = None, None
         if gate is not None:
             await gate.aclose()
 

@@ -30,56 +30,19 @@ from toolgate_orchestrator.guard.callers import Callers, enter_tool, tool_place,
 from toolgate_orchestrator.guard.gate_thread import BLOCKS, CLOSE_S, GateThread, exchange, exchange_sync
 from toolgate_orchestrator.guard.llm_requests import LlmRequests
 from toolgate_orchestrator.guard.reports import Cost, Reports
+from toolgate_orchestrator.guard.results import EndReport
 from toolgate_orchestrator.guard.ruling import Decider, Ruling, check_notice
-from toolgate_orchestrator.guard.streams import end_call, end_later, is_loop_running
+from toolgate_orchestrator.guard.settings import read_settings
+from toolgate_orchestrator.guard.streams import end_call, end_call_sync, end_later, is_loop_running
 from toolgate_orchestrator.guard.tool_registry import Execute, ToolRegistry, make_tool, raise_denied
+from toolgate_orchestrator.guard.turn_texts import TurnTexts
 from toolgate_orchestrator.guard.turns import AgentTurn, OnStop, Presences
 
 if TYPE_CHECKING:
+    from toolgate_bus.protocol.events import Decision
+
     from toolgate_orchestrator.decision.config import ToolgateConfig
     from toolgate_orchestrator.decision.round.decision_state import OnHold
-from os import fspath
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from toolgate_orchestrator.decision.config import ToolgateConfig
-
-
-SECTION: Final = "toolgate"
-
-
-def read_settings(
-    config: "ToolgateConfig | str | PathLike[str] | None", fields: Mapping[str, Any]
-) -> "ToolgateConfig":
-    """Return the configuration; `fields` override the value or the file. Raise ConfigError.
-
-    A file holds the section `toolgate:`, alone or beside other sections, or only the content of that section.
-    """
-    # Late: a program that only names the class Guard need not wait for pydantic.
-    from toolgate_orchestrator.decision.config import ToolgateConfig, parse
-
-    if config is None:
-        return parse(dict(fields), "Guard")
-    if isinstance(config, ToolgateConfig):
-        return parse({**config.model_dump(exclude_unset=True), **fields}, "Guard") if fields else config
-    return parse({**_read(fspath(config)), **fields}, fspath(config))
-
-
-def _read(path: str) -> dict[str, Any]:
-    # Late: most programs say what they want in keywords.
-    from pathlib import Path
-
-    from toolgate_bus.config.document import read_document
-
-    document = read_document(Path(path))
-    found = document.value
-    if isinstance(found, Mapping) and SECTION in found and "required" in found:
-        raise ConfigError(f"{path}: required: it is ignored beside `{SECTION}:`; move it into that section")
-    section = found.get(SECTION, found) if isinstance(found, Mapping) else found
-    if document.root is None or not isinstance(section, Mapping):
-        raise ConfigError(f"{path}: add a section `{SECTION}:` with the settings of this guard's gate")
-    return dict(section)
-
 
 F = TypeVar("F", bound=Callable[..., Any])
 FAULT: Final = "the gate failed and could not rule on it"
@@ -90,7 +53,7 @@ OFFER_S: Final = 2.0
 ITS_OWN_LOOP: Final = "this guard rules in this event loop: use await guard.aclose()"
 
 
-class Guard(LlmRequests):
+class Guard(LlmRequests, TurnTexts):
     """The gate of an application. Make one, and call its methods from any thread and any event loop."""
 
     def __init__(
@@ -238,7 +201,8 @@ class Guard(LlmRequests):
         `execute` is called with the tool and its arguments, `denied` with the ruling if the call may not run.
         An exception of `execute` goes to `failed`, or is raised. Each function may be async or not. The
         guard's `notice` is added to a result that is a text. A generator counts as ended once it is
-        exhausted or closed, or raises. Raises what `rule` raises.
+        exhausted or closed, or raises. Results and errors are given, and handed to `failed`, as the
+        schedulers that rule on them let them be seen. Raises what `rule` raises.
         """
         ruling = await self.rule(call, ask=ask)
         if not ruling.allowed:
@@ -247,11 +211,17 @@ class Guard(LlmRequests):
             with enter_tool(ruling.at):
                 result = await _finish(execute(ruling.tool, ruling.arguments))
         except BaseException as error:
-            ruling.fail(error)
-            if failed is None or not isinstance(error, Exception) or isinstance(error, TurnStop):
-                raise
-            return await _finish(failed(error, ruling))
-        return end_call(ruling, result)
+            shown = await ruling.fail(error)
+            if shown is error:
+                if failed is None or not isinstance(error, Exception) or isinstance(error, TurnStop):
+                    raise
+                return await _finish(failed(error, ruling))
+        else:
+            ended = end_call(ruling, result)
+            return ruling.with_notice(await ended) if type(ended) is EndReport else ended
+        if failed is None:  # outside of the handler: the error that is shown has no context
+            raise shown
+        return await _finish(failed(shown, ruling))
 
     def run_sync(
         self,
@@ -278,11 +248,16 @@ class Guard(LlmRequests):
                     elif not isinstance(result, asyncio.Future):
                         return end_later(ruling, result)
         except BaseException as error:
-            ruling.fail(error)
-            if failed is None or not isinstance(error, Exception) or isinstance(error, TurnStop):
-                raise
-            return failed(error, ruling)
-        return end_call(ruling, result)
+            shown = ruling.fail(error).show_now()
+            if shown is error:
+                if failed is None or not isinstance(error, Exception) or isinstance(error, TurnStop):
+                    raise
+                return failed(error, ruling)
+        else:
+            return end_call_sync(ruling, result)
+        if failed is None:
+            raise shown
+        return failed(shown, ruling)
 
     @overload
     def tool(self, fn: F, /) -> F: ...
@@ -376,7 +351,7 @@ class Guard(LlmRequests):
                 if decider is not None and decider.reports.home.is_foreign:
                     decider.reports.home.leave_behind()
                 home = GateThread.lend(self.config) if lend else GateThread.open_thread(self.config)
-                reports = Reports(home, Presences(), self._cost_of)
+                reports = Reports(home, Presences(), self._cost_of, self._ask, self._on_fault)
                 self._decider = decider = Decider(reports, self._template, self._passes)
                 self._end = weakref.finalize(self, home.close, CLOSE_S)  # at the end of the program, too
             return decider
@@ -405,13 +380,17 @@ class Guard(LlmRequests):
             home = decider.reports.home
             if home.is_here:
                 asks = as_gate_asks(how)
-                return await decider.rule(call, at, later, on_hold, None if asks == "defer" else asks)
-            request = partial(decider.rule, call, at, later, on_hold)
-            return await exchange(home, request, how, Ruling.release, self._passes)
+                ruling = await decider.rule(call, at, later, on_hold, None if asks == "defer" else asks)
+            else:
+                request = partial(decider.rule, call, at, later, on_hold)
+                ruling = await exchange(home, request, how, Ruling.release, self._passes)
         except AskExit as left:
             raise left.error from None
         except Exception as error:  # noqa: BLE001 - whatever fails here is ours, and lifts no ruling
             return self._rule_on_fault(call, at, error)
+        if ask is not None:
+            ruling.asks_by = ask
+        return ruling
 
     def _rule_sync(self, call: Call, ask: AskHow, on_hold: "OnHold | None") -> Ruling:
         at, how = call.at or self._places.here(), ask or self._ask
@@ -420,24 +399,57 @@ class Guard(LlmRequests):
             home = decider.reports.home
             if not home.is_here:
                 request = partial(decider.rule, call, at, "defer" if how == "defer" else None, on_hold)
-                return exchange_sync(home, request, how, Ruling.release, self._passes)
+                ruling = exchange_sync(home, request, how, Ruling.release, self._passes)
+                if ask is not None:
+                    ruling.asks_by = ask
+                return ruling
         except Exception as error:  # noqa: BLE001 - whatever fails here is ours, and lifts no ruling
             return self._rule_on_fault(call, at, error)
         raise ToolgateError(BLOCKS)
 
-    def _rule_on_fault(self, call: Call, at: Caller, error: Exception) -> Ruling:
-        """Rule on a call after a fault of the guard itself: nobody may gain by it if schedulers must rule."""
+    async def _rule_point(self, call: Call, ask: AskHow) -> "Decision | str | None":
+        at, how = call.at or self._places.here(), ask or self._ask
+        try:
+            decider = self._now()
+            home = decider.reports.home
+            if home.is_here:
+                asks = as_gate_asks(how)
+                return await decider.rule_point(call, at, None if asks == "defer" else asks)
+            return await exchange(home, partial(decider.rule_point, call, at), how, _drop, self._passes)
+        except AskExit as left:
+            raise left.error from None
+        except Exception as error:  # noqa: BLE001 - as in `_rule`
+            return self._decide_on_fault(error)
+
+    def _rule_point_sync(self, call: Call, ask: AskHow) -> "Decision | str | None":
+        at, how = call.at or self._places.here(), ask or self._ask
+        try:
+            decider = self._now()
+            home = decider.reports.home
+            if not home.is_here:
+                request = partial(decider.rule_point, call, at)
+                return exchange_sync(home, request, how, _drop, self._passes)
+        except Exception as error:  # noqa: BLE001 - as in `_rule`
+            return self._decide_on_fault(error)
+        raise ToolgateError(BLOCKS)
+
+    def _decide_on_fault(self, error: Exception) -> str | None:
+        """Return the reason to deny, after a fault of the guard itself; None if nothing is to be denied."""
         if isinstance(error, (ConfigError, TurnStop, *self._passes)):
             raise error
         from toolgate_orchestrator.decision.faults import note_fault  # late: rarely needed
 
         note_fault("rule", error)
-        reports, config = self._now().reports, self.config
-        gate = reports.home.gate
-        ruled = config.is_strict or (gate is not None and gate.ruled)
-        denies = self._on_fault == "deny" if self._on_fault else ruled
-        if denies:
-            return Ruling(call, at, reports, None, None, reason=FAULT)
+        gate = self._now().reports.home.gate
+        ruled = self.config.is_strict or (gate is not None and gate.ruled)
+        return FAULT if (self._on_fault == "deny" if self._on_fault else ruled) else None
+
+    def _rule_on_fault(self, call: Call, at: Caller, error: Exception) -> Ruling:
+        """Rule on a call after a fault of the guard itself: nobody may gain by it if schedulers must rule."""
+        reason = self._decide_on_fault(error)
+        reports = self._now().reports
+        if reason is not None:
+            return Ruling(call, at, reports, None, None, reason=reason)
         whose = describe_place(at.session, at.root, at.agent, at.lineage)
         return Ruling(call, at, reports, None, open_call(call, None, whose, {}, "fault", time.monotonic()))
 

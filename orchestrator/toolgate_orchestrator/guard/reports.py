@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from toolgate_bus.protocol.fact_events import LABELLED
 from toolgate_bus.protocol.llm import LLM_REQUEST
@@ -17,6 +17,7 @@ from toolgate_bus.telemetry.logging import where
 from toolgate_orchestrator.calls.call_session import CallSession
 from toolgate_orchestrator.calls.open_call import describe_place
 from toolgate_orchestrator.decision.question.call import Caller
+from toolgate_orchestrator.guard.answer import AskHow
 from toolgate_orchestrator.guard.gate_thread import GateThread
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 UNREPORTED: Final = "Unreported"
 """Error of a call whose outcome nobody reported."""
+FAILED: Final = "ToolError"
+"""Error of a call whose error is a text that is ruled on."""
 Cost = Decimal | float | int | str
 """Cost in units of the currency. A text or a Decimal is exact."""
 DIGEST_LENGTH: Final = 32
@@ -67,6 +70,10 @@ class Reports:
     presences: "Presences"
     cost_of: Callable[[Any], Cost | None] | None = None
     """Returns the cost that a result reports."""
+    ask: AskHow = None
+    """Way to ask a person, unless a call has its own."""
+    on_fault: Literal["deny", "continue"] | None = None
+    """What happens to a call, and to a result, that the guard itself fails to rule on."""
 
     def tell(self, event: str, at: Caller, data: Mapping[str, Any]) -> None:
         """Report a fact that belongs to no call."""
@@ -91,18 +98,37 @@ class Reports:
 
         self.home.do(act)
 
-    def succeed(self, opened: "OpenCall", result: Any, cost: Cost | None) -> None:
-        """Report that a call ran, with the digest of its result and its cost."""
+    def succeed(
+        self, opened: "OpenCall", result: Any, cost: Cost | None, *, is_ruled_on: bool = False
+    ) -> None:
+        """Report that a call ran, with its cost and the digest of its result.
+
+        A result that is ruled on may hold what nobody is to guess: its own fact has a digest with a key.
+        """
         if opened.tool == LLM_REQUEST:
             self.end(opened, "succeed", {} if cost is None else {"cost_usd": money_text(cost)})
             return
-        told = {"success": True, **describe_result(result)}
+        told: dict[str, Any] = {"success": True}
+        if not is_ruled_on:
+            told |= describe_result(result)
         if (spent := self._read_cost(result, cost)) is not None:
             told["cost"] = spent
         self.end(opened, "succeed", told)
 
-    def fail(self, opened: "OpenCall", error: BaseException | str, spent: int | None) -> None:
-        """Report that a call raised, with the type and signals of the error, and its cost in micro-units."""
+    def fail(
+        self,
+        opened: "OpenCall",
+        error: BaseException | str,
+        spent: int | None,
+        *,
+        is_ruled_on: bool = False,
+    ) -> None:
+        """Report that a call raised, with the type and signals of the error, and its cost in micro-units.
+
+        Of a text that is ruled on only a single word is told.
+        """
+        if is_ruled_on and isinstance(error, str) and not error.isidentifier():
+            error = FAILED
         told = _describe_error(error)
         if spent is not None and opened.tool != LLM_REQUEST:
             told["cost"] = spent

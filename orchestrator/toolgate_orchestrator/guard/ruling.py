@@ -12,9 +12,10 @@ from toolgate_bus.telemetry.printable import shorten, visible
 from toolgate_orchestrator.calls.call_session import CallSession
 from toolgate_orchestrator.calls.refusal import reason_of, refuse_request, refuse_tool, refuse_yet
 from toolgate_orchestrator.decision.question.call import Call, Caller, UnnamedTools
-from toolgate_orchestrator.guard.answer import AskExit
+from toolgate_orchestrator.guard.answer import AskExit, AskHow
 from toolgate_orchestrator.guard.callers import user_request
 from toolgate_orchestrator.guard.reports import UNREPORTED, Cost, Reports, micro_units
+from toolgate_orchestrator.guard.results import EndReport, give, is_result, warn_unruled
 from toolgate_orchestrator.guard.turns import STOPPED
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from toolgate_orchestrator.calls.open_call import OpenCall
     from toolgate_orchestrator.decision.gate import Ask
+    from toolgate_orchestrator.decision.results.given_result import GivenResult
     from toolgate_orchestrator.decision.round.decision_state import OnHold
 
 
@@ -62,18 +64,19 @@ _log = get_logger("toolgate.guard")
 class Ruling:
     """The ruling on a call: whether it may run, and as which call. Report its outcome once.
 
-    Report by `succeed`, `fail` or `release`. As a context manager it reports a failure if the block raises,
-    and `release` if the block reports nothing.
+    Report by `succeed`, `fail` or `release`. Await what `succeed` and `fail` return: it gives the result as
+    it may be seen, because schedulers may rule on results, too. As a context manager it reports a failure if
+    the block raises, and `release` if the block reports nothing.
     """
 
     __slots__ = (
         "__weakref__",
         "_open",
         "_opened",
-        "_reports",
         "agent_target",
         "allowed",
         "arguments",
+        "asks_by",
         "at",
         "call",
         "decision",
@@ -86,6 +89,7 @@ class Ruling:
         "reason",
         "refusal",
         "replaced",
+        "reports",
         "token",
         "tool",
     )
@@ -104,7 +108,9 @@ class Ruling:
 
         `opened` is the call that may run.
         """
-        self.call, self.at, self._reports, self.decision = call, at, reports, decision
+        self.call, self.at, self.reports, self.decision = call, at, reports, decision
+        self.asks_by: AskHow = reports.ask
+        """Way to ask a person about its result."""
         self.outcome: Literal["continue", "modify", "deny", "ask"] = "deny" if reason else "continue"
         """Outcome of the decision. `ask`: a person's answer is to come (`token`)."""
         self.tool: str = call.tool
@@ -147,22 +153,59 @@ class Ruling:
         """True if the outcome was reported, or there is none to report."""
         return not self._open
 
-    def succeed(self, result: Any = None, *, cost: Cost | None = None) -> None:
-        """Report that the call ran, with its result.
+    @property
+    def is_ruled_on(self) -> bool:
+        """True if a scheduler rules on results of the tool that runs: use what `succeed` and `fail` give."""
+        home = self.reports.home
+        gate = home.gate
+        return home.withholds if gate is None else gate.rules_on_result(self.tool)
+
+    def succeed(self, result: Any = None, *, cost: Cost | None = None) -> EndReport:
+        """Report that the call ran, with its result. Await what is returned for the result to use.
 
         `cost` is in units of the currency; without it, the guard's `cost` reads it from the result. Raises
         CostError for a cost that is no amount.
         """
         if cost is not None:
             micro_units(cost)
-        if (opened := self._take()) is not None:
-            self._reports.succeed(opened, result, cost)
+        is_ruled_on = self.is_ruled_on
+        self.report(result, cost, is_ruled_on=is_ruled_on)
+        return EndReport(self if is_ruled_on else None, result)
 
-    def fail(self, error: BaseException | str, *, cost: Cost | None = None) -> None:
-        """Report that the call ran, or may have, and failed or was cancelled. Raise CostError."""
-        spent = micro_units(cost)
+    def fail(self, error: BaseException | str, *, cost: Cost | None = None) -> EndReport:
+        """Report that the call ran, or may have, and failed or was cancelled. Raise CostError.
+
+        Await what is returned for the error to raise, or the text to show.
+        """
+        is_ruled_on = self.report_failure(error, cost)
+        return EndReport(self if is_ruled_on else None, error, success=False)
+
+    async def give(
+        self,
+        result: Any,
+        *,
+        success: bool = True,
+        ask: AskHow = None,
+        on_hold: "OnHold | None" = None,
+    ) -> "GivenResult":
+        """Return a result as it may be seen, and what became of it. The end of the call is reported apart.
+
+        `success` is False for an error. `ask` and `on_hold` are as for `Guard.rule`.
+        """
+        return await give(self, result, success=success, ask=ask, on_hold=on_hold)
+
+    def report(self, result: Any, cost: Cost | None = None, *, is_ruled_on: bool = False) -> None:
+        """Report that the call ran, and nothing else: its result is ruled on elsewhere, or by nobody."""
         if (opened := self._take()) is not None:
-            self._reports.fail(opened, error, spent)
+            self.reports.succeed(opened, result, cost, is_ruled_on=is_ruled_on)
+
+    def report_failure(self, error: BaseException | str, cost: Cost | None = None) -> bool:
+        """Report that the call failed, and nothing else. Return whether a scheduler rules on its error."""
+        spent = micro_units(cost)
+        is_ruled_on = is_result(error) and self.is_ruled_on
+        if (opened := self._take()) is not None:
+            self.reports.fail(opened, error, spent, is_ruled_on=is_ruled_on)
+        return is_ruled_on
 
     def settle(self, used: dict[str, Any]) -> None:
         """Report that a request to an LLM was answered, and used this (`Guard.usage`).
@@ -172,12 +215,12 @@ class Ruling:
         if self.call.tool != LLM_REQUEST:
             raise ToolgateError(f"{self.call.tool} is no request to an LLM: report it with ruling.succeed")
         if (opened := self._take()) is not None:
-            self._reports.end(opened, "succeed", used)
+            self.reports.end(opened, "succeed", used)
 
     def release(self) -> None:
         """Report that the call did not run: its reservations are given back."""
         if (opened := self._take()) is not None:
-            self._reports.end(opened, "release")
+            self.reports.end(opened, "release")
 
     def with_notice(self, result: Any) -> Any:
         """Return a result as the LLM is told it: with `notice` above it, if it is a text."""
@@ -189,20 +232,22 @@ class Ruling:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        if error is not None:
-            self.fail(error)
-        else:
+        if error is None:
             self.release()
+            return
+        was_reported = self.is_reported
+        if self.report_failure(error) and not was_reported:  # a block cannot rule on it
+            warn_unruled(self.tool)
 
     def __del__(self) -> None:
         # (A forked process has its parent's rulings too.)
-        if not getattr(self, "_open", None) or self._reports.home.is_foreign:
+        if not getattr(self, "_open", None) or self.reports.home.is_foreign:
             return
         if self.is_unread:
             self.release()
         elif (opened := self._take()) is not None:
             _log.warning("a call ended without a report", tool=opened.about["tool"], decision=self.id)
-            self._reports.end(opened, "fail", {"error": UNREPORTED})
+            self.reports.end(opened, "fail", {"error": UNREPORTED})
 
     def __repr__(self) -> str:
         return f"<Ruling {self.outcome} {self.tool!r} {self.id[:8]}>"
@@ -226,6 +271,22 @@ class Decider:
 
     def __init__(self, reports: Reports, template: str, passes: tuple[type[BaseException], ...]) -> None:
         self.reports, self._template, self._passes = reports, template, (*passes, AskExit)
+
+    async def rule_point(self, call: Call, at: Caller, ask: "Ask | None") -> "Decision | None":
+        """Return the decision on a point of a turn; None if nobody is asked. Raise as `rule` does."""
+        reports = self.reports
+        turns = reports.presences
+        if turns.seen:
+            self._find_stop(call, at)
+        gate = reports.home.gate or await reports.home.open()
+        asked = call._replace(at=at)
+        session = CallSession(gate, turns.find(at.session) if turns.seen else None)
+        decision = await session.rule(asked, ask=ask, passes=self._passes)
+        if decision is not None and decision.scheduler == OPERATOR and not decision.allowed:
+            self._find_stop(call, at)
+        if decision is not None and decision.grants:
+            session.give_back(asked, decision)
+        return decision
 
     async def rule(
         self,

@@ -5,6 +5,9 @@ manager made of a generator. A file, a cursor or a response can do more: it is a
 
 The body runs in a context of its own, in which a tool runs for its agent. Values that it sets there, or a
 turn that it enters, are there for its next piece, and whoever reads the pieces never sees them.
+
+Where a scheduler rules on results of the tool, the pieces are gathered first, and ruled on as one result
+(`gathered_pieces`). Nobody: each piece is passed on at once.
 """
 
 import asyncio
@@ -20,6 +23,8 @@ from typing import Any, Final, NamedTuple
 from toolgate_bus.errors import CallDenial
 
 from toolgate_orchestrator.guard.callers import enter_tool
+from toolgate_orchestrator.guard.gathered_pieces import do_nothing, gather, relay_gathered, run_in
+from toolgate_orchestrator.guard.results import EndReport
 from toolgate_orchestrator.guard.ruling import Ruling
 
 _WHOLE: Final = frozenset(
@@ -45,36 +50,93 @@ class Stream(NamedTuple):
     """Ruling to report to; None for none."""
     body: Any
     context: Context
+    is_manager: bool = False
+    """True if it is a context manager's body, whose one piece is a result by itself."""
 
 
 def end_call(ruling: Ruling, result: Any) -> Any:
-    """Report a call's result, or have its pieces report it. Return what the caller is given."""
+    """Report a call's result, or have its pieces report it.
+
+    Return what the caller is given, or the report that gives it: somebody rules on the result.
+    """
+    if type(result) not in _WHOLE and (later := _end_later(ruling, result)) is not None:
+        return later
+    if ruling.is_ruled_on:
+        return ruling.succeed(result)
+    ruling.report(result)
+    return ruling.with_notice(result)
+
+
+def end_call_sync(ruling: Ruling, result: Any) -> Any:
+    """Report a call's result, and return what the caller is given."""
+    ended = end_call(ruling, result)
+    return ruling.with_notice(ended.wait()) if type(ended) is EndReport else ended
+
+
+async def end_call_async(ruling: Ruling, result: Any) -> Any:
+    """Report a call's result, and return what the caller is given, in code that is async."""
+    ended = end_call(ruling, result)
+    return ruling.with_notice(await ended) if type(ended) is EndReport else ended
+
+
+def _end_later(ruling: Ruling, result: Any) -> Any:
+    """Return what reports a result that is not there yet; None for a whole result."""
     kind: Any = type(result)
     if kind is Unbegun:
         ruling.is_unread, result = True, result.pieces
         kind = type(result)
-    if kind in _WHOLE or not _is_stream(kind):
-        if isinstance(result, _FUTURES):
-            result.add_done_callback(partial(_end_done, ruling))
-            return result
-        ruling.succeed(result)
-        return ruling.with_notice(result)
+    if kind in _WHOLE:
+        return None
+    if not _is_stream(kind):
+        return _end_future(ruling, result) if isinstance(result, _FUTURES) else None
     with enter_tool(ruling.at):
         context = copy_context()
     if kind in _MANAGERS:
-        result.gen = _relay(Stream(ruling, result.gen, context))
+        result.gen = _relay(Stream(ruling, result.gen, context, is_manager=True))
         result.func = _give_once_more(result.gen)
         return result
     return _relay(Stream(ruling, result, context))
 
 
+def _end_future(ruling: Ruling, result: Any) -> Any:
+    if not ruling.is_ruled_on:
+        result.add_done_callback(partial(_end_done, ruling))
+        return result
+    if isinstance(result, asyncio.Future):
+        return asyncio.ensure_future(end_later(ruling, result))
+    return _rule_when_done(ruling, result)
+
+
 def _end_done(ruling: Ruling, done: Any) -> None:
     if done.cancelled():
-        ruling.fail(asyncio.CancelledError())
+        ruling.report_failure(asyncio.CancelledError())
     elif (error := done.exception()) is not None:
-        ruling.fail(error)
+        ruling.report_failure(error)
     else:
-        ruling.succeed(done.result())
+        ruling.report(done.result())
+
+
+def _rule_when_done(ruling: Ruling, result: "futures.Future[Any]") -> "futures.Future[Any]":
+    """Return a future for what may be seen of the result. The thread that sets the result waits for that."""
+    given: futures.Future[Any] = futures.Future()
+
+    def finish(done: "futures.Future[Any]") -> None:
+        try:
+            if done.cancelled():
+                ruling.report_failure(asyncio.CancelledError())
+                given.cancel()
+            elif (error := done.exception()) is not None:
+                given.set_exception(ruling.fail(error).wait())
+            else:
+                given.set_result(ruling.with_notice(ruling.succeed(done.result()).wait()))
+        except futures.InvalidStateError:  # nobody waits for it any more
+            return
+        except Exception as error:  # noqa: BLE001 - this thread may not wait; the result stays unseen
+            given.set_exception(error)
+
+    result.add_done_callback(finish)
+    given.add_done_callback(lambda one: one.cancelled() and result.cancel())
+    return given
 
 
 def _give_once_more(body: Any) -> Callable[..., Any]:
@@ -90,14 +152,17 @@ def _give_once_more(body: Any) -> Callable[..., Any]:
 
 
 async def end_later(ruling: Ruling, result: Awaitable[Any]) -> Any:
-    """Await a call's result, and report it."""
+    """Await a call's result, report it, and return what the caller is given."""
     try:
         with enter_tool(ruling.at):
             found = await result
     except BaseException as error:
-        ruling.fail(error)
-        raise
-    return end_call(ruling, found)
+        shown = await ruling.fail(error)
+        if shown is error:
+            raise
+    else:
+        return await end_call_async(ruling, found)
+    raise shown
 
 
 def is_loop_running() -> bool:
@@ -128,10 +193,14 @@ def _relay(stream: Stream) -> Any:
 
 def relay(stream: Stream) -> Generator[Any, Any, Any]:
     """Yield the pieces of a sync stream. What the reader sends or throws reaches the body."""
-    ruling, body, context = stream
-    step, last = partial(next, body), None
+    ruling, body, context, is_manager = stream
+    step, last, rules = partial(next, body), None, None
     if ruling is not None:
         ruling.is_unread = False
+        if ruling.is_ruled_on:
+            if not is_manager:
+                return (yield from relay_gathered(ruling, body, context))
+            rules = ruling
     try:
         while True:
             try:
@@ -140,40 +209,51 @@ def relay(stream: Stream) -> Generator[Any, Any, Any]:
                 result = last if end.value is None else end.value
                 break
             try:
-                sent = yield last
+                sent = yield last if rules is None else EndReport(rules, last).show_now()
             except GeneratorExit:  # the reader stops here
-                context.run(getattr(body, "close", _do_nothing))
+                context.run(getattr(body, "close", do_nothing))
                 _succeed(ruling, last)
                 raise
             except BaseException as error:
                 if not hasattr(body, "throw"):
                     raise
-                step = partial(body.throw, error)
+                rules, step = None, partial(body.throw, error)
             else:
                 step = partial(next, body) if sent is None else partial(body.send, sent)
     except BaseException as error:
+        shown = error if rules is None else rules.fail(error).show_now()
         _fail(ruling, error)  # does nothing if the end was reported
-        raise
-    _succeed(ruling, result)
-    return result
+        if shown is error:
+            raise
+    else:
+        _succeed(ruling, result)
+        return result
+    raise shown
 
 
 def make_relay(begin: Callable[..., Awaitable[Stream]]) -> Callable[..., AsyncGenerator[Any, Any]]:
     """Return an async generator function; `begin` returns the stream whose pieces it yields."""
 
     async def relay_async(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        ruling, body, context = await begin(*args, **kwargs)
-        step, last = body.__anext__, None
+        ruling, body, context, is_manager = await begin(*args, **kwargs)
+        step, last, rules = body.__anext__, None, None
         if ruling is not None:
             ruling.is_unread = False
+            if ruling.is_ruled_on:
+                if not is_manager:
+                    for piece in await gather(ruling, body, context):
+                        yield piece
+                    return
+                rules = ruling
         try:
             while True:
                 try:
                     last = await run_in(context, step())
                 except StopAsyncIteration:
                     break
+                shown = last if rules is None else await EndReport(rules, last)
                 try:
-                    sent = yield last
+                    sent = yield shown
                 except GeneratorExit:  # the reader stops here
                     if hasattr(body, "aclose"):
                         await run_in(context, body.aclose())
@@ -182,13 +262,18 @@ def make_relay(begin: Callable[..., Awaitable[Stream]]) -> Callable[..., AsyncGe
                 except BaseException as error:
                     if not hasattr(body, "athrow"):
                         raise
-                    step = partial(body.athrow, error)
+                    rules, step = None, partial(body.athrow, error)
                 else:
                     step = body.__anext__ if sent is None else partial(body.asend, sent)
         except BaseException as error:
+            raised = error if rules is None else await rules.fail(error)
             _fail(ruling, error)  # does nothing if the end was reported
-            raise
-        _succeed(ruling, last)
+            if raised is error:
+                raise
+        else:
+            _succeed(ruling, last)
+            return
+        raise raised
 
     return relay_async
 
@@ -212,7 +297,7 @@ async def _give_each(pieces: Iterator[Any]) -> AsyncGenerator[Any, Any]:
         for piece in pieces:
             yield piece
     finally:
-        getattr(pieces, "close", _do_nothing)()
+        getattr(pieces, "close", do_nothing)()
 
 
 async def _give(stream: Stream) -> Stream:
@@ -222,33 +307,11 @@ async def _give(stream: Stream) -> Stream:
 _relay_given = make_relay(_give)
 
 
-@types.coroutine
-def run_in(context: Context, awaitable: Awaitable[Any]) -> Generator[Any, Any, Any]:
-    """Await something whose steps run in this context, in the task that awaits it."""
-    steps: Any = context.run(awaitable.__await__)
-    step = partial(next, steps)
-    while True:
-        try:
-            waits_for = context.run(step)
-        except StopIteration as end:
-            return end.value
-        try:
-            value = yield waits_for
-        except BaseException as error:  # noqa: BLE001 - the steps receive any exception
-            step = partial(steps.throw, error)
-        else:
-            step = partial(next, steps) if value is None else partial(steps.send, value)
-
-
-def _do_nothing() -> None:
-    """Do nothing: there is nothing to close."""
-
-
 def _succeed(ruling: Ruling | None, result: Any) -> None:
     if ruling is not None:
-        ruling.succeed(result)
+        ruling.report(result)
 
 
 def _fail(ruling: Ruling | None, error: BaseException) -> None:
     if ruling is not None:
-        ruling.fail(error)
+        ruling.report_failure(error)

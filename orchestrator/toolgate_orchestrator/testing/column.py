@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
-from toolgate_orchestrator.testing import bypasses, ends, rulings, trees, ways
+from toolgate_orchestrator.testing import bypasses, ends, given, rulings, trees, ways
 from toolgate_orchestrator.testing.stage import Stage
 
 Check = Callable[[Stage], Awaitable[str | None]]
@@ -31,6 +31,10 @@ COLUMNS: Final = (
     Column("stream", "streams", (ways.streams,)),
     Column("unchanged", "nothing else changes", (ways.changes_nothing_else,)),
     Column("results", "results, budgets", (ends.settles_what_was_reserved, ends.tells_of_failures)),
+    Column("withheld", "results: withheld", (given.withholds_a_result,)),
+    Column("masked", "results: masked", (given.masks_a_result,)),
+    Column("replaced", "results: replaced", (given.replaces_a_result,)),
+    Column("errors", "errors are results", (given.hides_errors,)),
     Column("usage", "usage of LLMs", (ways.tells_usage,)),
     Column("cancel", "cancellation", (ways.ends_when_cancelled,)),
     Column("sync", "blocking runs", (ways.runs_without_a_loop,)),

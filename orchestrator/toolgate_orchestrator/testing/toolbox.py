@@ -9,6 +9,7 @@
 | `spend(label)` | reserves 0.40 of the 1.00 that a session has; its result reports that it cost 0.05 |
 | `fail(reason)` | runs, and raises ValueError |
 | `wait(label)` | runs until it is cancelled |
+| `fetch(page)` | runs; its result is withheld, masked or replaced (`reader.PAGES`) |
 """
 
 import asyncio
@@ -19,6 +20,8 @@ import threading
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
+
+from toolgate_orchestrator.testing.reader import PAGES
 
 _COST: Final = re.compile(r"cost (\d+\.\d\d)")
 
@@ -126,8 +129,16 @@ async def wait(label: str) -> str:
     return f"waited {label}"
 
 
+def fetch(page: str) -> str:
+    """Fetch a page."""
+    text = PAGES[page.removeprefix("broken ")]
+    if page.startswith("broken "):
+        raise ValueError(text)
+    return text
+
+
 _TOOLS: Final[dict[str, Callable[..., Any]]] = {
-    one.__name__: one for one in (search, cheap_search, send, delete, spend, fail, wait)
+    one.__name__: one for one in (search, cheap_search, send, delete, spend, fail, wait, fetch)
 }
 
 

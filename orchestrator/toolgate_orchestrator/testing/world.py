@@ -1,4 +1,4 @@
-"""Run the real parts for tests of an adapter: a server of its own, and three scheduler processes."""
+"""Run the real parts for tests of an adapter: a server of its own, and four scheduler processes."""
 
 import asyncio
 import json
@@ -18,6 +18,7 @@ from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec, scheduler_processes
 from toolgate_orchestrator.guard.guard import Guard
+from toolgate_orchestrator.testing import reader
 from toolgate_orchestrator.testing.toolbox import cost_of
 
 SECRETS: Final = "secrets stay here"
@@ -70,7 +71,7 @@ SCHEDULERS: Final[dict[str, dict[str, Any]]] = {
         "learn": False,
     },
 }
-"""Schedulers with their configurations; `Toolbox` lists the verdicts by tool."""
+"""Schedulers with their configurations; `Toolbox` lists the verdicts by tool. Results have `reader`."""
 PATIENCE_MS: Final = 20_000
 """Patience in milliseconds: a shared machine may be slow, and no scheduler is silent on purpose here."""
 
@@ -83,7 +84,7 @@ class World:
     namespace: str
 
     def guard(self, **fields: Any) -> Guard:
-        """Make a guard that requires all three schedulers; its agent is `lead`."""
+        """Make a guard that requires the three that rule on calls; its agent is `lead`."""
         where = {"redis": self.url, "namespace": self.namespace, "agent": "lead"}
         given = {"required": list(SCHEDULERS), "patience_ms": PATIENCE_MS, "cost": cost_of}
         return Guard(**{**where, **given, **fields})
@@ -113,6 +114,8 @@ def open_world() -> Iterator[World]:
             file = directory / f"{name}.yaml"
             file.write_text(json.dumps(config), encoding="utf-8")  # JSON is YAML
             specs.append(SchedulerSpec(name, file))
+        (directory / "kit_results.py").write_text(reader.SOURCE, encoding="utf-8")
+        specs.append(SchedulerSpec("kit_results:results", directory=directory))
         portal = stack.enter_context(start_blocking_portal())
         stack.enter_context(portal.wrap_async_context_manager(scheduler_processes(specs, bus)))
         yield World(server.url, bus.namespace)

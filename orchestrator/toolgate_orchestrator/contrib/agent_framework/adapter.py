@@ -9,6 +9,7 @@ answer. A sub-agent needs middleware of its own. Tools that the model's provider
 """
 
 import asyncio
+import json
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -23,8 +24,9 @@ from toolgate_orchestrator.contrib.agent_framework.middleware import (
 )
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.decision.question.call import Call, Caller
-from toolgate_orchestrator.guard.callers import enter_tool, turn_place
+from toolgate_orchestrator.guard.callers import turn_place
 from toolgate_orchestrator.guard.guard import Guard
+from toolgate_orchestrator.guard.results import run_tool
 from toolgate_orchestrator.guard.ruling import Ruling
 
 NAME: Final = "toolgate"
@@ -66,14 +68,10 @@ class ToolgateBundle(framework.MiddlewareBundle):  # type: ignore[misc] # Any wh
             run = getattr(chosen.invoke, "run", chosen.invoke)
             about = {"session": context.session, "kwargs": context.kwargs, "tools": context.tools}
             context = FunctionInvocationContext(chosen, ruling.arguments, **about)
-        try:
-            with enter_tool(ruling.at):
-                result = await run(arguments=ruling.arguments, context=context, tool_call_id=id_)
-        except BaseException as error:
-            ruling.fail(error)
-            raise
-        texts = [getattr(one, "text", one) for one in result] if isinstance(result, list) else result
-        ruling.succeed(texts)
+        result = await run_tool(ruling, run, arguments=ruling.arguments, context=context, tool_call_id=id_)
+        given = await ruling.succeed(text_of(result)).given()
+        if given.changed:
+            result = show(result, given.value)
         if ruling.notice and isinstance(result, list):
             return [Content.from_text(ruling.notice), *result]
         return ruling.with_notice(result)
@@ -99,6 +97,28 @@ class ToolgateBundle(framework.MiddlewareBundle):  # type: ignore[misc] # Any wh
         given = arguments.model_dump() if hasattr(arguments, "model_dump") else dict(arguments or {})
         schemas = {tool: None, **{name: one.parameters() for name, one in tools.items()}}
         return Call(tool, given, schemas, self.place(context.session), id_, answer=answer)
+
+
+def text_of(result: Any) -> Any:
+    """Return a tool's result as schedulers see it: the texts of its contents, other contents as maps."""
+    if not isinstance(result, list):
+        return result
+    found = [
+        one.text if one.type == "text" else one.to_dict() if isinstance(one, Content) else one
+        for one in result
+    ]
+    return found[0] if len(found) == 1 and isinstance(found[0], str) else found
+
+
+def show(result: Any, value: Any) -> Any:
+    """Return a result with another value, in the form that the tool gave."""
+    if not isinstance(result, list):
+        return value
+    values = value if isinstance(value, list) else [value]
+    return [
+        Content.from_text(one if isinstance(one, str) else json.dumps(one, ensure_ascii=False))
+        for one in values
+    ]
 
 
 class GatedInvocation:

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import agent_framework as framework
 
+from toolgate_orchestrator.guard.callers import tool_place
+
 _agent: Final[ContextVar[str | None]] = ContextVar("toolgate_agent_framework", default=None)
 
 
@@ -16,7 +18,7 @@ def current_agent() -> str | None:
 
 
 class AgentNamer(framework.AgentMiddleware):  # type: ignore[misc] # Any where the framework is not installed
-    """Middleware that notes the name of the running agent."""
+    """Middleware that notes the name of the running agent, and has the user's words ruled on."""
 
     def __init__(self, gate: Any) -> None:
         self.gate = gate
@@ -28,9 +30,24 @@ class AgentNamer(framework.AgentMiddleware):  # type: ignore[misc] # Any where t
             self.gate.names[context.session] = name
         token = _agent.set(name)
         try:
+            await self._rule_input(context)
             await call_next()
         finally:
             _agent.reset(token)
+
+    async def _rule_input(self, context: framework.AgentContext) -> None:
+        """Put the words that the agent may get in place of the user's. Raise CallDenial."""
+        last = context.messages[-1] if context.messages else None
+        is_text = (
+            last is not None and last.role == "user" and all(one.type == "text" for one in last.contents)
+        )
+        if not is_text or tool_place() is not None:  # an answer to a question, or an LLM's words
+            return
+        text = "\n".join(one.text for one in last.contents)
+        words = await self.gate.guard.turn_input(text, self.gate.place(context.session))
+        if words is not text:
+            told = framework.Message("user", [framework.Content.from_text(words)])
+            context.messages = [*context.messages[:-1], told]
 
 
 class CallMarker(framework.FunctionMiddleware):  # type: ignore[misc] # as above

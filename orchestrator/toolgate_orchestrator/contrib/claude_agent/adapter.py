@@ -21,6 +21,7 @@ from toolgate_orchestrator.coding_agents import claude
 from toolgate_orchestrator.coding_agents.call_memory import CallMemory
 from toolgate_orchestrator.coding_agents.event import HookEvent
 from toolgate_orchestrator.contrib.claude_agent.messages import DENIED, deny_changes, usage_of
+from toolgate_orchestrator.contrib.claude_agent.outputs import put_in_shape, stop
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.decision.question.plain_values import copy_arguments
@@ -110,7 +111,7 @@ def gate(options: Options, guard: Guard, *, timeout_s: float = 3600.0) -> Option
     mine = sdk.HookMatcher(hooks=[desk.rule], timeout=timeout_s + 30, on_failure="block")
     hooks[claude.BEFORE] = [*beside, mine]
     for name in claude.AFTER:
-        hooks[name] = [*hooks.get(name, ()), sdk.HookMatcher(hooks=[desk.report])]
+        hooks[name] = [*hooks.get(name, ()), sdk.HookMatcher(hooks=[desk.report], timeout=timeout_s + 30)]
     for name in ("Stop", "SubagentStop"):
         hooks[name] = [*hooks.get(name, ()), sdk.HookMatcher(hooks=[desk.end])]
     return replace(options, hooks=hooks, can_use_tool=desk.ask if options.can_use_tool else None)
@@ -210,11 +211,20 @@ class _CallbackDesk:
             await self.calls.answer(one, "allow")
         ).ruling  # if the CLI asked a person, the run itself means "allow"
         if event.outcome == "fail":
-            ruling.fail(event.error)
-            return {}
-        ruling.succeed(fields.get("tool_response"))
-        told = {"hookEventName": event.name, "additionalContext": ruling.notice}
-        return {"hookSpecificOutput": told} if ruling.notice else {}
+            if not ruling.report_failure(event.error):
+                return {}
+            given = await ruling.give(str(fields.get("error") or event.error), success=False)
+            return stop(given.value) if given.changed else {}
+        output = fields.get("tool_response")
+        given = await ruling.succeed(output).given()
+        told = {"hookEventName": event.name}
+        if ruling.notice:
+            told["additionalContext"] = ruling.notice
+        if given.changed:
+            told["updatedToolOutput"] = made = put_in_shape(event.tool, output, given)
+            if made is None:
+                return stop(given.value)
+        return {"hookSpecificOutput": told} if len(told) > 1 else {}
 
     async def end(self, fields: Fields, id_: str | None, context: Any) -> dict[str, Any]:
         """Report open calls as failed, for the Stop and SubagentStop hooks.

@@ -51,8 +51,10 @@ def note_call(extract: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def watch_run(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the function that runs a tool, to note its errors. CrewAI turns an error into text before its
-    hooks see it."""
+    """Wrap the function that runs a tool, to note its errors, and to have its result ruled on.
+
+    CrewAI turns an error into text before its hooks see it, and caches and announces a result before them.
+    """
 
     @functools.wraps(run)
     def run_watched(tool: Any, *args: Any, **kwargs: Any) -> Any:
@@ -62,11 +64,15 @@ def watch_run(run: Callable[..., Any]) -> Callable[..., Any]:
         if step.error is not None and (refusal := step.rule_again(step.ruling.at)):
             return refusal
         try:
-            return run(tool, *args, **kwargs)
+            result = run(tool, *args, **kwargs)
         except BaseException as error:
             step.error = error
-            step.ruling.fail(error)
-            raise
+            shown = step.show_error(error)
+            if shown is error:
+                raise
+        else:
+            return step.give(result)
+        raise shown
 
     return run_watched
 

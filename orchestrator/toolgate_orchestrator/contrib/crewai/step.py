@@ -12,6 +12,7 @@ from toolgate_bus.protocol.json_values import same_json
 from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.guard.callers import enter_tool
 from toolgate_orchestrator.guard.guard import Guard
+from toolgate_orchestrator.guard.results import EndReport
 from toolgate_orchestrator.guard.ruling import Ruling
 
 STEP: Final[ContextVar["ToolStep | None"]] = ContextVar("toolgate_crewai_step", default=None)
@@ -37,6 +38,8 @@ class ToolStep:
         self.stop: TurnStop | None = None
         self.error: BaseException | None = None
         self.is_cached = False
+        self.is_given = False
+        """True if its result, or its error, was reported and is as it may be seen."""
         self._inside: Any = None
         named = ToolStep.named.get()
         ToolStep.named.set(None)
@@ -88,7 +91,7 @@ class ToolStep:
             return "Another call was chosen in its place: make it anew."
         if ruling.allowed:
             self._put_in(ruling)
-        self.error = None
+        self.error, self.is_given = None, False
         return ruling.refusal or None
 
     def end(self, context: Any) -> TurnStop | None:
@@ -101,10 +104,37 @@ class ToolStep:
             if self.is_cached:
                 self.ruling.release()
             elif isinstance(raw, ToolFailure):
-                self.ruling.fail(raw.as_agent_message())
-            self.ruling.succeed(raw)
+                self.ruling.report_failure(raw.as_agent_message())
+            self.ruling.report(raw)
+            if not self.is_given and self.ruling.is_ruled_on:  # from the cache, or by a way without `run`
+                failed = isinstance(raw, ToolFailure)
+                given = EndReport(self.ruling, context.tool_result, success=not failed).given_sync()
+                if given.changed:
+                    context.raw_tool_result = given.value
+                    context.tool_result = str(given.value)
             context.tool_result = self.ruling.with_notice(context.tool_result)
         return self.stop
+
+    def give(self, raw: Any) -> Any:
+        """Report the result of the tool, and return it as it may be seen."""
+        ruling = self.ruling
+        if ruling is None or self.is_given:
+            return raw
+        self.is_given = True
+        if isinstance(raw, ToolFailure):
+            said = raw.as_agent_message()
+            shown = ruling.fail(said).wait()
+            return raw if shown == said else shown
+        given = ruling.succeed(raw).given_sync()
+        return given.value if given.changed else raw
+
+    def show_error(self, error: BaseException) -> BaseException:
+        """Report the error of the tool, and return it as it may be seen."""
+        if self.ruling is None or self.is_given:
+            return error
+        self.is_given = True
+        shown: BaseException = self.ruling.fail(error).wait()
+        return shown
 
     def leave(self) -> None:
         """Leave the tool: it no longer runs in this context."""
@@ -136,15 +166,12 @@ class ToolStep:
         tool = chosen if hasattr(chosen, "invoke") else chosen.to_structured_tool()
         try:
             with enter_tool(ruling.at):
-                raw = tool.invoke(ruling.arguments)
+                raw = self.give(tool.invoke(ruling.arguments))
         except BaseException as error:
-            ruling.fail(error)
+            shown = self.show_error(error)
             if not isinstance(error, Exception):
                 raise
-            return f"Error executing tool: {error}"
-        if isinstance(raw, ToolFailure):
-            ruling.fail(raw.as_agent_message())
-        ruling.succeed(raw)
+            return f"Error executing tool: {shown}"
         return str(ruling.with_notice(tool.format_output_for_agent(raw)))
 
 

@@ -16,13 +16,15 @@ from typing import Any, Final
 from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_context import ToolContext
+from google.genai import types
 
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.decision.question.canonical import call_key
-from toolgate_orchestrator.guard.callers import enter_tool
+from toolgate_orchestrator.guard.callers import tool_place
 from toolgate_orchestrator.guard.guard import Guard
-from toolgate_orchestrator.guard.streams import end_call
+from toolgate_orchestrator.guard.results import run_tool
+from toolgate_orchestrator.guard.streams import end_call_async
 
 MAX_RUNS: Final = 1024
 """Maximum number of agent runs whose requests and tools are remembered. Beyond it the oldest is forgotten."""
@@ -40,6 +42,16 @@ class ToolgatePlugin(BasePlugin):  # type: ignore[misc] # Any where ADK is not i
         super().__init__(name=name)
         self.guard = guard
         self._runs: OrderedDict[tuple[str, str], tuple[int, dict[str, BaseTool]]] = OrderedDict()
+
+    async def on_user_message_callback(self, *, invocation_context: Any, user_message: Any) -> Any:
+        """Rule on the words of the user, and return those that the agent gets. Raise CallDenial."""
+        parts = user_message.parts or ()
+        if tool_place() is not None or not parts or any(part.text is None for part in parts):
+            return None  # an LLM wrote them, or they are an answer to a question
+        text = "\n".join(part.text for part in parts)
+        agent = getattr(invocation_context.agent, "name", None)
+        words = await self.guard.turn_input(text, self.guard.at(invocation_context.session.id, agent))
+        return None if words is text else types.Content(role="user", parts=[types.Part(text=words)])
 
     async def before_tool_callback(self, *, tool: BaseTool, tool_args: Any, tool_context: Any) -> None:
         """Make the tool ask the gate first."""
@@ -89,15 +101,10 @@ class ToolgatePlugin(BasePlugin):  # type: ignore[misc] # Any where ADK is not i
                 ruling.release()
                 return {"error": f"{ruling.tool} was chosen in its place, and must be confirmed: call that"}
             run = getattr(chosen.run_async, "run", chosen.run_async)
-        try:
-            with enter_tool(ruling.at):
-                result = await run(args=ruling.arguments, tool_context=context)
-        except BaseException as error:
-            ruling.fail(error)
-            raise
+        result = await run_tool(ruling, run, args=ruling.arguments, tool_context=context)
         if inspect.isasyncgen(result):
-            return end_call(ruling, result)
-        ruling.succeed(result)
+            return await end_call_async(ruling, result)
+        result = await ruling.succeed(result)
         if successor := context.actions.transfer_to_agent:
             self.guard.hand_over(ruling.at, successor)
         if ruling.notice and isinstance(result, dict):

@@ -26,7 +26,7 @@ from langgraph.types import Command, interrupt
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.json_values import same_json
 
-from toolgate_orchestrator.contrib.langchain import questions
+from toolgate_orchestrator.contrib.langchain import questions, results
 from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.decision.question.plain_values import copy_arguments
 from toolgate_orchestrator.guard.callers import enter_tool, turn_place
@@ -131,6 +131,9 @@ class ToolgateMiddleware(AgentMiddleware):  # type: ignore[misc] # Any where Lan
             ruling = self.guard.rule_sync(self._questions.ask(key, call, question, ruling, interrupt))
         with run_below_net(ruling, request.runtime.config):
             ran = ruling.allowed and handler(_replace(request, ruling, tools))
+            if ruling.allowed and not ruling.is_reported and ruling.is_ruled_on:
+                part, ended = results.end_late(ran, ruling)
+                ran = part.show(ran, ended.given_sync())
             return self._finish(request, ruling, ran)
 
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
@@ -145,6 +148,9 @@ class ToolgateMiddleware(AgentMiddleware):  # type: ignore[misc] # Any where Lan
             ruling = await self.guard.rule(self._questions.ask(key, call, question, ruling, interrupt))
         with run_below_net(ruling, request.runtime.config):
             ran = ruling.allowed and await handler(_replace(request, ruling, tools))
+            if ruling.allowed and not ruling.is_reported and ruling.is_ruled_on:
+                part, ended = results.end_late(ran, ruling)
+                ran = part.show(ran, await ended.given())
             return self._finish(request, ruling, ran)
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
@@ -192,8 +198,8 @@ class ToolgateMiddleware(AgentMiddleware):  # type: ignore[misc] # Any where Lan
         if isinstance(result, Command) and result.graph == Command.PARENT and isinstance(result.goto, str):
             self.guard.hand_over(ruling.at, result.goto)
         if getattr(result, "status", "") == "error":
-            ruling.fail("ToolMessage")
-        ruling.succeed(getattr(result, "content", None))
+            ruling.report_failure("ToolMessage")
+        ruling.report(getattr(result, "content", None))
         if not ruling.replaced or not isinstance(result, ToolMessage):
             return result
         return result.model_copy(
@@ -215,11 +221,13 @@ class ToolgateMiddleware(AgentMiddleware):  # type: ignore[misc] # Any where Lan
 
 def _replace(request: Any, ruling: Ruling, tools: Mapping[str, Any]) -> Any:
     """Return the request with the call that was ruled on. The arguments are new objects that no one else can
-    change."""
+    change. Its tool rules on its own result, if somebody wants that."""
     call = {**request.tool_call, "name": ruling.tool, "args": ruling.arguments}
-    if ruling.tool == request.tool_call["name"]:
-        return request.override(tool_call=call)
-    return request.override(tool_call=call, tool=tools[ruling.tool])
+    is_own = ruling.tool == request.tool_call["name"]
+    tool = request.tool if is_own else tools[ruling.tool]
+    if tool is not None and ruling.is_ruled_on:
+        return request.override(tool_call=call, tool=results.rule_inside(tool, ruling))
+    return request.override(tool_call=call) if is_own else request.override(tool_call=call, tool=tool)
 
 
 def _offer(request: Any, denied: Set[str]) -> Any:

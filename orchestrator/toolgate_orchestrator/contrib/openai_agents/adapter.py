@@ -32,9 +32,9 @@ from toolgate_orchestrator.contrib.openai_agents.step import (
 )
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.decision.question.plain_values import copy_arguments
-from toolgate_orchestrator.guard.callers import enter_tool
 from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.reports import Cost
+from toolgate_orchestrator.guard.results import run_tool
 from toolgate_orchestrator.guard.ruling import Ruling
 
 
@@ -148,16 +148,9 @@ class ToolInvoker:
                 tool_name=tool.name,
                 tool_arguments=arguments,
             )
-        try:
-            with enter_tool(ruling.at):
-                result = await sdk.invoke_function_tool(
-                    function_tool=bare, context=context, arguments=arguments
-                )
-        except BaseException as error:
-            ruling.fail(error)
-            raise
-        ruling.succeed(result)
-        return ruling.with_notice(result)
+        run = sdk.invoke_function_tool
+        result = await run_tool(ruling, run, function_tool=bare, context=context, arguments=arguments)
+        return ruling.with_notice(await ruling.succeed(result))
 
 
 Price = Callable[[Any], Cost | None]

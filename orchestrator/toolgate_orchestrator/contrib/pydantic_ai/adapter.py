@@ -30,6 +30,7 @@ from toolgate_orchestrator.decision.question.plain_values import changed, copy_a
 from toolgate_orchestrator.decision.ruling import CHANGED
 from toolgate_orchestrator.guard.callers import enter_tool, tool_place, turn_place
 from toolgate_orchestrator.guard.guard import Guard
+from toolgate_orchestrator.guard.results import EndReport
 from toolgate_orchestrator.guard.ruling import Ruling
 
 NOTES: Final = "toolgate"
@@ -62,28 +63,26 @@ class GateToolset(WrapperToolset[Any]):  # type: ignore[misc] # Any where pydant
             raise ApprovalRequired({"tool": ruling.tool, "arguments": told, "prompt": asked})
         if not ruling.allowed:
             raise ToolFailed(ruling.refusal)
+        if not ruling.replaced and changed(plain, tool_args):  # an object in them, meanwhile
+            ruling.release()
+            raise ToolFailed(refuse_tool(CHANGED.reason or ""))
         try:
             if ruling.replaced:
                 tool = self.tools[ruling.tool]
                 ctx = replace(ctx, tool_name=ruling.tool)
                 tool_args = await _validate(tool, ruling.arguments, ctx)
-            elif changed(plain, tool_args):  # an object in them, meanwhile
-                ruling.release()
-                raise ToolFailed(refuse_tool(CHANGED.reason or ""))
             with enter_tool(ruling.at):
                 result = await super().call_tool(ruling.tool, tool_args, ctx, tool)
         except (ApprovalRequired, CallDeferred):
             ruling.release()  # it did not run
             raise
         except BaseException as error:
-            ruling.fail(error)
-            raise
-        if isinstance(result, ToolReturn):
-            ruling.succeed(result.return_value)
-            told = ruling.with_notice(result.return_value)
-            return replace(result, return_value=told) if ruling.notice else result
-        ruling.succeed(result)
-        return ruling.with_notice(result)
+            shown = await ruling.fail(error)
+            if shown is error:
+                raise
+        else:
+            return await give(ruling, result)
+        raise shown
 
     async def _rule(
         self, name: str, arguments: dict[str, Any], plain: dict[str, Any], ctx: RunContext[Any]
@@ -100,6 +99,30 @@ class GateToolset(WrapperToolset[Any]):  # type: ignore[misc] # Any where pydant
             return would_run.tool_name == name and not changed(plain, would_run.tool_input)
 
         return await guard.rule(call, ask=agree if ctx.tool_call_approved else guard._ask or "defer")
+
+
+async def give(ruling: Ruling, result: Any) -> Any:
+    """Report a tool's result, and return it as it may be seen, with a notice if another call ran.
+
+    What a ToolReturn adds for the model is ruled on with its value; its metadata is cleaned.
+    """
+    if not isinstance(result, ToolReturn):
+        return ruling.with_notice(await ruling.succeed(result))
+    if result.content is None or not ruling.is_ruled_on:
+        given = await ruling.succeed(result.return_value).given()
+        value, content = given.value, result.content
+    else:
+        ruling.report(result.return_value, is_ruled_on=True)
+        both = {"return_value": result.return_value, "content": result.content}
+        given = await EndReport(ruling, both).given()
+        is_both = given.outcome == "masked" and isinstance(given.value, dict)
+        value = given.value["return_value"] if is_both else given.value
+        content = given.value["content"] if is_both else None
+    if not given.changed:
+        told = ruling.with_notice(result.return_value)
+        return replace(result, return_value=told) if ruling.notice else result
+    told = ruling.with_notice(value)
+    return replace(result, return_value=told, content=content, metadata=given.clean(result.metadata))
 
 
 async def _validate(tool: Any, arguments: dict[str, Any], ctx: RunContext[Any]) -> dict[str, Any]:

@@ -27,13 +27,17 @@ from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.decision.question.canonical import call_key
 from toolgate_orchestrator.guard.callers import enter_tool, turn_place
 from toolgate_orchestrator.guard.guard import Guard
+from toolgate_orchestrator.guard.results import EndReport, show_error
 from toolgate_orchestrator.guard.ruling import Ruling
 from toolgate_orchestrator.guard.streams import run_in
 
 
 async def report(events: AsyncIterator[Any], ruling: Ruling) -> AsyncIterator[Any]:
-    """Yield the tool's events and report its result. If another call ran, the result bears a notice."""
-    last = None
+    """Yield the tool's events and report its result. If another call ran, the result bears a notice.
+
+    Where a scheduler rules on results of the tool, events that come before its result wait for the ruling.
+    """
+    last, held, is_ruled_on = None, list[Any](), ruling.is_ruled_on
     with enter_tool(ruling.at):
         context = copy_context()  # the tool runs in this context, the reader in its own
     try:
@@ -45,18 +49,56 @@ async def report(events: AsyncIterator[Any], ruling: Ruling) -> AsyncIterator[An
                 ruling.release()
             elif isinstance(event, ToolResultEvent):
                 last = event
-                if ruling.notice:
-                    event.tool_result["content"].insert(0, {"text": ruling.notice})
-            yield event
+                continue
+            if is_ruled_on and not isinstance(event, ToolInterruptEvent):
+                held.append(event)
+            else:
+                yield event
     except InterruptException:
         ruling.release()
         raise
     except BaseException as error:
-        ruling.fail(error)
-        raise
-    if last is not None and last.exception is not None:
-        ruling.fail(last.exception)
-    ruling.succeed(last.tool_result["content"] if last is not None else None)
+        shown = await ruling.fail(error)
+        if shown is error:
+            raise
+    else:
+        if last is not None:
+            result = await give(last, ruling)
+            for event in held if result is last else ():
+                yield event
+            if ruling.notice:
+                result.tool_result["content"].insert(0, {"text": ruling.notice})
+            yield result
+        ruling.report(None)
+        return
+    raise shown
+
+
+async def give(event: ToolResultEvent, ruling: Ruling) -> ToolResultEvent:
+    """Report a tool's result, and return it as it may be seen; the very same event if nothing was hidden."""
+    result, error, is_ruled_on = event.tool_result, event.exception, ruling.is_ruled_on
+    content = result["content"]
+    if error is not None:
+        told = ruling.fail(error)
+    else:
+        ruling.report(content, is_ruled_on=is_ruled_on)
+        is_text = len(content) == 1 and content[0].keys() == {"text"}
+        value, success = content[0]["text"] if is_text else content, result.get("status") != "error"
+        told = EndReport(ruling if is_ruled_on else None, value, success=success)
+    given = await told.given()
+    if not given.changed:
+        return event
+    if error is not None:
+        error = show_error(error, given)
+        given = given._replace(value=f"Error: {error}")
+    return ToolResultEvent({**result, "content": as_content(given.value)}, exception=error)
+
+
+def as_content(value: Any) -> list[Any]:
+    """Return a result as Strands' blocks."""
+    if isinstance(value, list) and all(isinstance(one, dict) and len(one) == 1 for one in value):
+        return value
+    return [{"text": value} if isinstance(value, str) else {"json": value}]
 
 
 def replace_call(context: ExecuteToolContext, ruling: Ruling) -> ExecuteToolContext:

@@ -129,7 +129,7 @@ class RecipientCache:
         self._gone_denies = config.on_gone == "deny"
         self._keyring = keyring
         self._audiences: dict[str, Recipients] = {}
-        self._of_results: dict[str, Recipients] = {}
+        self._of_results: dict[str, tuple[int, Recipients]] = {}
         self._version = -1
         self._of_llm: Set[str] = frozenset()
 
@@ -142,7 +142,6 @@ class RecipientCache:
         """
         if self._version != version:
             self._audiences.clear()
-            self._of_results.clear()
             self._version, self._of_llm = version, of_llm
         audience = self._audiences.get(tool)
         if audience is None:
@@ -161,27 +160,29 @@ class RecipientCache:
     ) -> Recipients:
         """Return who is asked about results of a tool; `ever` are those that ever asked for any result.
 
-        A required scheduler is among them if it ever asked for results, or if the plan says so.
+        A required scheduler is among them if it ever asked for results, or if the plan says so. Any thread
+        may call it: each entry bears the version that it was made of.
         """
-        self.of("", announced, version, of_llm)  # forgets what an older roster said
-        audience = self._of_results.get(tool)
-        if audience is None:
-            if len(self._of_results) >= MAX_CACHED:
-                self._of_results.clear()
-            found = {
-                name
-                for name in self._required.union(announced)
-                if self._rules_on_results(name, announced.get(name), ever)
-                and self._rules_on(name, announced.get(name), tool)
-            }
-            audience = self._gather(found, announced)
-            skipped = {
-                name: ExclusionReason("phase", f"{name} does not rule on results")
-                for name in found
-                if name in announced and self._cannot_rule(announced[name])
-            }
-            audience = replace(audience, unasked={RESULT: skipped, AGAIN: skipped} if skipped else {})
-            self._of_results[tool] = audience
+        kept = self._of_results.get(tool)
+        if kept is not None and kept[0] == version:
+            return kept[1]
+        if len(self._of_results) >= MAX_CACHED:
+            self._of_results.clear()
+        self._of_llm = of_llm
+        found = {
+            name
+            for name in self._required.union(announced)
+            if self._rules_on_results(name, announced.get(name), ever)
+            and self._rules_on(name, announced.get(name), tool)
+        }
+        skipped = {
+            name: ExclusionReason("phase", f"{name} does not rule on results")
+            for name in found
+            if name in announced and self._cannot_rule(announced[name])
+        }
+        audience = self._gather(found, announced)
+        audience = replace(audience, unasked={RESULT: skipped, AGAIN: skipped} if skipped else {})
+        self._of_results[tool] = version, audience
         return audience
 
     def _cannot_rule(self, one: SchedulerInfo) -> bool:

@@ -1,0 +1,254 @@
+"""Results of a guard's calls, ruled on before anybody sees them; from any thread and any event loop.
+
+    given = await ruling.succeed(result)            # in sync code: ruling.succeed(result).wait()
+    raise await ruling.fail(error)
+
+The end of the call is reported at once. What is awaited is the ruling: the result as it may be seen, which is
+the very same object if nothing was hidden. Nobody who rules on results of the tool: nothing is asked, waited
+for or copied.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Generator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from toolgate_bus.errors import ToolgateError, TurnStop
+from toolgate_bus.telemetry.loggers import get_logger
+
+from toolgate_orchestrator.calls.call_session import CallSession
+from toolgate_orchestrator.guard.answer import AskHow, as_gate_asks
+from toolgate_orchestrator.guard.callers import enter_tool
+from toolgate_orchestrator.guard.gate_thread import BLOCKS, exchange, exchange_sync
+
+if TYPE_CHECKING:
+    from toolgate_orchestrator.decision.gate import Ask
+    from toolgate_orchestrator.decision.results.given_result import GivenResult
+    from toolgate_orchestrator.decision.round.decision_state import OnHold
+    from toolgate_orchestrator.guard.ruling import Ruling
+
+UNRULED: Final = (
+    "a result was seen before it was ruled on, although a scheduler rules on results of this tool: write "
+    "`await ruling.succeed(result)` and use what it gives, or `.wait()` in sync code; the same for "
+    "ruling.fail(error)"
+)
+CLOSED: Final = "the guard was closed before it could be ruled on."
+FAILED: Final = "the guard failed and could not rule on it."
+UNWAITABLE: Final = (
+    "it is read without await in the event loop that rules on it: use an async generator, or a guard without "
+    "`async with`."
+)
+CAUSED: Final = "\ncaused by "
+"""Text in front of each cause of an error that is ruled on (`describe_error`)."""
+_log = get_logger("toolgate.guard")
+_told: set[str] = set()
+
+
+class EndReport:
+    """Report of a call's end, which was made. Await it: it gives the result, or the error, as it may be seen.
+
+    In code that is not async, `wait` gives the same.
+    """
+
+    __slots__ = ("_result", "_ruling", "_success")
+
+    def __init__(self, ruling: "Ruling | None", result: Any, *, success: bool = True) -> None:
+        """Make the report of a result or an error. If `ruling` is None, nobody rules on it."""
+        self._ruling, self._result, self._success = ruling, result, success
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        if self._ruling is None:
+            return _at_once(self._result)
+        return self._give().__await__()
+
+    def wait(self) -> Any:
+        """Return the result, or the error, as it may be seen; this thread is blocked meanwhile.
+
+        Raises ToolgateError in the event loop that rules on it.
+        """
+        return self._result if self._ruling is None else self._show(self.given_sync())
+
+    async def given(self) -> "GivenResult":
+        """Return the result as it may be seen, what became of it, and what cleans copies of it."""
+        ruling, self._ruling = self._ruling, None
+        if ruling is None:
+            return _release(self._result)
+        return await give(ruling, self._result, success=self._success)
+
+    def given_sync(self) -> "GivenResult":
+        """Return the same as `given`, for code that is not async. Raises ToolgateError as `wait` does."""
+        ruling, self._ruling = self._ruling, None
+        if ruling is None:
+            return _release(self._result)
+        return give_sync(ruling, self._result, success=self._success)
+
+    def given_now(self) -> "GivenResult":
+        """Return the same as `given_sync`; withheld in the event loop that rules on it: nothing may wait."""
+        ruling = self._ruling
+        if ruling is None or not ruling.reports.home.is_here:
+            return self.given_sync()
+        from toolgate_orchestrator.decision.results.given_result import withhold  # late: rarely needed
+
+        self._ruling = None
+        return withhold("gate_failed", UNWAITABLE)
+
+    def show_now(self) -> Any:
+        """Return the same as `wait`, of what `given_now` gives."""
+        return self._show(self.given_now())
+
+    async def _give(self) -> Any:
+        return self._show(await self.given())
+
+    def _show(self, given: "GivenResult") -> Any:
+        return given.value if self._success else show_error(self._result, given)
+
+    def __del__(self) -> None:
+        if getattr(self, "_ruling", None) is not None and self._result is not None:
+            warn_unruled(self._ruling.tool if self._ruling is not None else "")
+
+
+def warn_unruled(tool: str) -> None:
+    """Log, once a process, that a result was seen before the ruling on it."""
+    if not _told:
+        _told.add(tool)
+        _log.warning(UNRULED, tool=tool)
+
+
+def _at_once(value: Any) -> Generator[Any, Any, Any]:
+    return value
+    yield
+
+
+def _release(result: Any) -> "GivenResult":
+    from toolgate_orchestrator.decision.results.given_result import GivenResult  # late: as in `Reports`
+
+    return GivenResult(result)
+
+
+# ---------------------------------------------------------------------- the ruling
+
+
+async def give(
+    ruling: "Ruling",
+    result: Any,
+    *,
+    success: bool = True,
+    ask: AskHow = None,
+    on_hold: "OnHold | None" = None,
+) -> "GivenResult":
+    """Return a result as it may be seen. A cancellation withdraws the question."""
+    home, how = ruling.reports.home, ask or ruling.asks_by
+    request = partial(_give, ruling, result, success, on_hold)
+    try:
+        if home.is_here:
+            asks = as_gate_asks(how)
+            return await request(None if asks == "defer" else asks)
+        if home.is_lost:
+            raise ToolgateError(CLOSED)
+        return await exchange(home, request, how, _drop, ())
+    except Exception as error:  # noqa: BLE001 - a fault of ours; nobody may gain by it
+        return give_on_fault(ruling, result, error)
+
+
+def give_sync(ruling: "Ruling", result: Any, *, success: bool = True) -> "GivenResult":
+    """Return a result as `give` does. Raises ToolgateError in the event loop that rules on it."""
+    home, how = ruling.reports.home, ruling.asks_by
+    if home.is_here:
+        raise ToolgateError(BLOCKS)
+    try:
+        if home.is_lost:
+            raise ToolgateError(CLOSED)
+        return exchange_sync(home, partial(_give, ruling, result, success, None), how, _drop, ())
+    except Exception as error:  # noqa: BLE001 - as above
+        return give_on_fault(ruling, result, error)
+
+
+async def _give(
+    ruling: "Ruling", result: Any, success: bool, on_hold: "OnHold | None", ask: "Ask | None"
+) -> "GivenResult":
+    reports = ruling.reports
+    gate = reports.home.gate
+    if gate is None:
+        raise ToolgateError(CLOSED)
+    session = CallSession(gate, reports.presences.find(ruling.at.session))
+    return await session.give(ruling.call, ruling.decision, result, success=success, ask=ask, on_hold=on_hold)
+
+
+def give_on_fault(ruling: "Ruling", result: Any, error: Exception) -> "GivenResult":
+    """Return a result that the guard could not have ruled on: withheld, unless `on_fault` is `continue`."""
+    from toolgate_orchestrator.decision.faults import note_fault  # late: rarely needed
+    from toolgate_orchestrator.decision.results.given_result import withhold
+
+    if not isinstance(error, ToolgateError):
+        note_fault("result", error)
+    if ruling.reports.on_fault == "continue":
+        return _release(result)
+    return withhold("gate_failed", CLOSED if isinstance(error, ToolgateError) else FAILED)
+
+
+def _drop(_: object) -> None:
+    """Drop a ruling that came too late: nobody waits for the result any more."""
+
+
+# ---------------------------------------------------------------------- errors
+
+
+def is_result(error: BaseException | str) -> bool:
+    """Return whether an error is a result that is ruled on. A cancellation or an operator's stop is none."""
+    return isinstance(error, str) or (isinstance(error, Exception) and not isinstance(error, TurnStop))
+
+
+def show_error(error: BaseException | str, given: "GivenResult") -> BaseException | str:
+    """Return an error as it may be seen; the same one if nothing of it was hidden.
+
+    Otherwise it is a new error of the same kind, else a ToolgateError. It has no cause, context or notes.
+    """
+    if not given.changed:
+        return error
+    text = given.value if isinstance(given.value, str) else json.dumps(given.value, ensure_ascii=False)
+    if isinstance(error, str):
+        return text
+    if given.outcome == "masked":
+        text = text.removeprefix(f"{type(error).__name__}: ").partition(CAUSED)[0]
+    return _make_like(error, text) or ToolgateError(text)
+
+
+def _make_like(error: BaseException, text: str) -> BaseException | None:
+    """Return an error of this kind with this text and nothing else; None if it cannot be made."""
+    kind = type(error)
+    try:
+        made = kind(text)
+        says_more = made.args != (text,) or str(made) not in (text, repr(text))
+        if type(made) is not kind or made is error or says_more:
+            return None
+        kept = (one for one in vars(made).values() if not (one is None or type(one) is bool or one == text))
+        return None if next(kept, None) is not None else made
+    except Exception:  # noqa: BLE001 - another's code may raise anything
+        return None
+
+
+async def run_tool(ruling: "Ruling", run: Callable[..., Awaitable[Any]], /, *args: Any, **kwargs: Any) -> Any:
+    """Run a tool for the ruling's agent, and return its own result, which is not reported yet.
+
+    What it raises is reported, and raised as it may be seen.
+    """
+    try:
+        with enter_tool(ruling.at):
+            return await run(*args, **kwargs)
+    except BaseException as error:
+        shown = await ruling.fail(error)
+        if shown is error:
+            raise
+    raise shown  # outside of the handler: it has no context
+
+
+def run_tool_sync(ruling: "Ruling", run: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Run a tool as `run_tool` does, for code that is not async."""
+    try:
+        with enter_tool(ruling.at):
+            return run(*args, **kwargs)
+    except BaseException as error:
+        shown = ruling.fail(error).wait()
+        if shown is error:
+            raise
+    raise shown

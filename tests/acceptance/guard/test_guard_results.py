@@ -1,0 +1,312 @@
+"""What a tool gave is ruled on before anybody sees it, from wherever a guard is called; on a real server."""
+
+import asyncio
+import contextlib
+import gc
+import threading
+from concurrent import futures
+
+import pytest
+from toolgate_bus.errors import ToolgateError
+from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_orchestrator import Call, CallDenial, Guard
+from toolgate_orchestrator.guard import results
+
+pytestmark = [pytest.mark.acceptance]
+KEY = "key-12345678"
+TEXT = f"the key is {KEY} now"
+MASKED = "the key is [withheld: key] now"
+WITHHELD = "The tool ran, but its result is withheld: it is classified"
+GIVEN = {TEXT: MASKED, "it is classified": WITHHELD, "old news": "fresh news", "harmless": "harmless"}
+
+
+class Odd(Exception):  # noqa: N818 - as a library may have it
+    """An error that cannot be made of a text."""
+
+    def __init__(self, code, *, text):
+        super().__init__(code, text)
+
+
+@pytest.fixture
+async def read_by(schedulers):
+    """`read_by(**fields)`: a guard on whose bus `reader` and `listener` rule."""
+    await schedulers.start("reader:reader")
+    await schedulers.start("reader:listener")
+    with contextlib.ExitStack() as stack:
+
+        def make(**fields):
+            where = {"redis": schedulers.url, "namespace": schedulers.namespace, "agent": "clerk"}
+            given = {"required": ["reader", "listener"], "patience_ms": 20_000}
+            return stack.enter_context(Guard(**where | given | fields))
+
+        yield make
+
+
+def forms(guard):
+    """One tool in all forms that a program may give it; each is called in code that is not async."""
+
+    @guard.tool
+    def plain(text):
+        return text
+
+    @guard.tool
+    async def later(text):
+        return text
+
+    @guard.tool
+    def pieces(text):
+        yield text[:15]
+        yield text[15:]
+
+    @guard.tool
+    async def later_pieces(text):
+        yield text[:15]
+        yield text[15:]
+
+    @guard.tool
+    @contextlib.contextmanager
+    def block(text):
+        yield text
+
+    @guard.tool
+    def promised(text):
+        with futures.ThreadPoolExecutor(1) as pool:
+            return pool.submit(lambda: text)
+
+    async def gather(text):
+        return "".join([one async for one in later_pieces(text)])
+
+    def enter(text):
+        with block(text) as found:
+            return found
+
+    return {
+        "plain": plain,
+        "later": lambda text: asyncio.run(later(text)),
+        "pieces": lambda text: "".join(pieces(text)),
+        "later_pieces": lambda text: asyncio.run(gather(text)),
+        "block": enter,
+        "promised": lambda text: promised(text).result(),
+    }
+
+
+async def test_a_tool_of_any_form_gives_what_may_be_seen(read_by):
+    def see():
+        return {
+            form: {text: tool(text) for text in GIVEN} for form, tool in forms(read_by(notice=True)).items()
+        }
+
+    seen = await asyncio.to_thread(see)
+    assert seen == dict.fromkeys(seen, GIVEN)
+
+
+async def test_values_are_masked_where_the_mask_says_and_an_unchanged_result_is_the_very_same(read_by):
+    guard = read_by()
+    plain, secret = {"items": [{"text": "fine"}]}, {"items": [{"text": TEXT, "n": 1}], "also": KEY}
+
+    async def run(result):
+        return await guard.run(Call("look", {}), lambda *_: result, denied=str)
+
+    assert await run(plain) is plain
+    assert await run(secret) == {"items": [{"text": MASKED, "n": 1}], "also": "[withheld: key]"}
+    assert secret["also"] == KEY
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (ValueError(TEXT), ValueError, MASKED),
+        (KeyError(TEXT), KeyError, repr(MASKED)),
+        (ValueError("it is classified"), ValueError, WITHHELD),
+        (Odd(7, text="it is classified"), ToolgateError, WITHHELD),
+        (ValueError("harmless"), ValueError, "harmless"),
+    ],
+    ids=["masked", "key", "withheld", "odd", "released"],
+)
+async def test_an_error_is_a_result_and_bears_nothing_of_what_was_hidden(read_by, error, kind, text):
+    guard = read_by()
+    error.add_note(TEXT) if kind is KeyError else None
+
+    def fail(*_):
+        try:
+            raise RuntimeError(f"below: {KEY}" if text != "harmless" else "below")
+        except RuntimeError as cause:
+            raise error from cause
+
+    with pytest.raises(kind) as seen:
+        await guard.run(Call("look", {}), fail, denied=str)
+    assert seen.value.args == (text,)
+    assert (seen.value is error) == (text == "harmless")
+    if text != "harmless":
+        assert (seen.value.__cause__, seen.value.__context__, vars(seen.value)) == (None, None, {})
+    with pytest.raises(kind) as seen:
+        await asyncio.to_thread(guard.run_sync, Call("look", {}), fail, denied=str)
+    assert seen.value.args == (text,)
+    handed = await guard.run(Call("look", {}), fail, denied=str, failed=lambda error, ruling: error)
+    assert handed.args == (text,)
+
+
+async def test_by_hand_it_is_awaited_in_any_loop_or_waited_for_in_any_thread(read_by, schedulers):
+    guard = read_by()
+
+    async def give(result):
+        ruling = await guard.rule(Call("look", {}))
+        return await ruling.succeed(result), await ruling.fail(ValueError("it is classified"))
+
+    def wait(result):
+        return guard.rule_sync(Call("look", {})).succeed(result).wait()
+
+    given, error = await give(TEXT)
+    assert (given, type(error), str(error)) == (MASKED, ValueError, WITHHELD)
+    assert (await asyncio.to_thread(asyncio.run, give(TEXT)))[0] == MASKED
+    assert await asyncio.to_thread(wait, TEXT) == MASKED
+    where = {"redis": schedulers.url, "namespace": schedulers.namespace}
+    async with Guard(required=["reader"], patience_ms=20_000, **where) as here:
+        ruling = await here.rule(Call("look", {}))
+        assert await ruling.succeed(TEXT) == MASKED
+        given = await ruling.succeed(TEXT).given()
+        assert (given.outcome, given.clean({"copy": [KEY]})) == ("masked", {"copy": ["[withheld]"]})
+        with pytest.raises(ToolgateError, match="would block the event loop"):
+            (await here.rule(Call("look", {}))).succeed(TEXT).wait()
+
+        async def numbers(*_):
+            return (one for one in (KEY, "2"))
+
+        (piece,) = await here.run(Call("look", {}), numbers, denied=str)
+        assert "read without await" in piece
+        assert KEY not in piece
+
+
+async def test_who_does_not_await_it_is_told_once_what_to_write(read_by, schedulers, caplog, monkeypatch):
+    monkeypatch.setattr(results, "_told", set())
+    guard = read_by()
+    unread = Guard(agent="clerk", redis=schedulers.url, namespace=f"{schedulers.namespace}-empty")
+
+    def end(ruling):
+        ruling.succeed(TEXT)
+        gc.collect()
+
+    end(await unread.rule(Call("look", {})))
+    assert "await ruling.succeed(result)" not in caplog.text
+    end(await guard.rule(Call("look", {})))
+    end(await guard.rule(Call("look", {})))
+    assert caplog.text.count("await ruling.succeed(result)") == 1
+    assert KEY not in caplog.text
+    await unread.aclose()
+
+
+async def test_an_error_that_leaves_the_block_of_a_ruling_is_told_of_too(read_by, caplog, monkeypatch):
+    monkeypatch.setattr(results, "_told", set())
+    guard = read_by()
+    with pytest.raises(ZeroDivisionError), await guard.rule(Call("look", {})):
+        raise ZeroDivisionError
+    assert "await ruling.succeed(result)" in caplog.text
+
+
+async def test_where_nobody_rules_on_results_pieces_are_given_as_they_come(schedulers):
+    read = threading.Event()
+    with Guard(agent="clerk", redis=schedulers.url, namespace=schedulers.namespace) as guard:
+
+        @guard.tool
+        def pieces():
+            yield "one"
+            read.wait(0)
+            yield "two" if read.is_set() else "gathered"
+
+        def see():
+            found = pieces()
+            first = next(found)
+            read.set()
+            return first, list(found)
+
+        assert await asyncio.to_thread(see) == ("one", ["two"])
+        result = object()
+        assert await guard.run(Call("look", {}), lambda *_: result, denied=str) is result
+
+
+async def test_pieces_of_which_the_rest_would_be_too_long_are_not_read_further(read_by):
+    guard = read_by(result_bytes=1024)
+    read = []
+
+    @guard.tool
+    async def endless():
+        while True:
+            read.append(1)
+            yield "x" * 100
+
+    found = [one async for one in endless()]
+    assert len(found) == 1
+    assert found[0].startswith("x" * 1024)
+    assert "which no rule has seen" in found[0]
+    assert len(read) == 11
+
+
+async def test_no_word_of_what_was_hidden_is_in_a_fact_or_in_the_log(read_by, schedulers, caplog):
+    guard = read_by()
+
+    def fail(*_):
+        raise ValueError(TEXT)
+
+    await guard.run(Call("look", {}), lambda *_: TEXT, denied=str)
+    await guard.run(Call("look", {}), fail, denied=str, failed=lambda *_: None)
+    ruling = await guard.rule(Call("look", {}))
+    assert await ruling.fail(TEXT) == MASKED
+    await guard.flush()
+    commands = RedisCommands(schedulers.url, "test-guard-results")
+    facts = await FactsReader(commands, schedulers.namespace).read_all()
+    await commands.aclose()
+    ends = [one for one in facts if one["event"] in ("tool:post", "tool:error")]
+    assert [one["event"] for one in ends] == ["tool:post", "tool:error", "tool:error"]
+    assert [one.get("error") for one in ends] == [None, "ValueError", "ToolError"]
+    assert "digest" not in ends[0]
+    assert len([one for one in facts if one["event"] == "tool:result"]) == 3
+    assert KEY not in str(facts)
+    assert KEY not in caplog.text
+
+
+async def test_a_person_who_is_asked_about_a_result_releases_or_keeps_it(read_by):
+    asked = []
+
+    def ask(question, call):
+        asked.append((question.prompt, call.tool_name, threading.current_thread()))
+        return len(asked) == 1
+
+    guard = read_by(ask=ask)
+
+    def run():
+        return guard.run_sync(Call("look", {}), lambda *_: "ask me", denied=str)
+
+    assert run() == "ask me"
+    assert "refused" in run()
+    assert asked[0] == ("May it be seen?", "look", threading.current_thread())
+    later = read_by(ask="defer")
+    nobody = await later.run(Call("look", {}), lambda *_: "ask me", denied=str)
+    assert "nobody to ask" in nobody
+
+
+async def test_what_a_closed_guard_can_no_longer_rule_on_is_withheld(read_by):
+    guard = read_by()
+    ruling = await guard.rule(Call("look", {}))
+    await guard.aclose()
+    assert "its result is withheld" in await ruling.succeed(TEXT)
+    error = ruling.fail(ValueError(TEXT))
+    assert KEY not in str(await asyncio.to_thread(error.wait))
+    freely = read_by(on_fault="continue")
+    ruling = await freely.rule(Call("look", {}))
+    await freely.aclose()
+    assert await ruling.succeed(TEXT) == TEXT
+
+
+async def test_texts_of_a_turn_are_used_changed_or_refused(read_by, schedulers):
+    guard = read_by()
+    assert await guard.turn_input("be rude") == "be kind"
+    assert await asyncio.to_thread(guard.turn_output_sync, "a rude answer") == "a kind answer"
+    with pytest.raises(CallDenial, match="The turn was not begun: that is not talked about"):
+        await guard.turn_input("something forbidden")
+    with pytest.raises(CallDenial, match="The answer is withheld: that is not talked about"):
+        await asyncio.to_thread(guard.turn_output_sync, "something forbidden")
+    where = {"redis": schedulers.url, "namespace": f"{schedulers.namespace}-empty"}
+    async with Guard(**where) as nobody:
+        text = "something forbidden"
+        assert await nobody.turn_input(text) is text
