@@ -410,6 +410,11 @@ class Gate:
         audience = self._result_audience(tool)
         return bool(audience.names or audience.required)
 
+    def requires_ruling(self, tool: str, *, of_result: bool = False) -> bool:
+        """Return whether a required scheduler is asked about calls of a tool, or about their results."""
+        audience = self._result_audience(tool) if of_result else self._audience(tool)
+        return any(audience.required.values())
+
     async def rule_on_result(
         self,
         call: Call,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from toolgate_orchestrator.calls.open_call import OpenCall
     from toolgate_orchestrator.decision.gate import Ask
+    from toolgate_orchestrator.decision.results.given_result import GivenResult
     from toolgate_orchestrator.decision.round.decision_state import OnHold
 
 
@@ -178,6 +179,24 @@ class Ruling:
         """Report that the call did not run: its reservations are given back."""
         if (opened := self._take()) is not None:
             self._reports.end(opened, "release")
+
+    async def give(
+        self,
+        result: Any,
+        *,
+        success: bool = True,
+        ask: "Ask | None" = None,
+        on_hold: "OnHold | None" = None,
+    ) -> "GivenResult":
+        """Return what the call gave as it may be seen (`CallSession.give`). Report the call's outcome after it.
+
+        Call it in the event loop that the guard's gate runs in.
+        """
+        home = self._reports.home
+        gate = home.gate or await home.open()
+        return await CallSession(gate).give(
+            self.call, self.decision, result, success=success, ask=ask, on_hold=on_hold
+        )
 
     def with_notice(self, result: Any) -> Any:
         """Return a result as the LLM is told it: with `notice` above it, if it is a text."""
