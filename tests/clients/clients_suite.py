@@ -188,7 +188,11 @@ def test_what_was_installed_is_taken_out_and_the_program_asks_nobody(client, wor
 
 def secrets(world):
     """Files of which the program's LLM may not have all."""
-    for name, words in (("keys", "a key-123 b"), ("kept", "kept-word key-123"), ("other", "other-word key-123")):
+    for name, words in (
+        ("keys", "a key-123 b"),
+        ("kept", "kept-word key-123"),
+        ("other", "other-word key-123"),
+    ):
         (world.folder / f".{name}").write_text(words)
 
 
@@ -196,7 +200,9 @@ def secrets(world):
 def test_of_a_result_the_programs_llm_gets_what_may_be_seen(client, world, scheduler):
     scheduler("by_word:by_result")
     secrets(world)
-    script = Script("results", [[client.use(f"cat .{name}")] for name in ("keys", "kept", "other", "none || true")])
+    script = Script(
+        "results", [[client.use(f"cat .{name}")] for name in ("keys", "kept", "other", "none || true")]
+    )
     converse(world, client, script, ready=gated(world, client, "by_result"))
     assert "key-123" not in "".join(script.results)
     assert "a [withheld: a key] b" in script.results[0]

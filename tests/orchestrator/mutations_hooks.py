@@ -150,7 +150,7 @@ _CHANGES = (
     (
         "a turn goes on after an output that the client may pass over",
         f"{_AGENTS}/claude.py",
-        '_replace(output.value, "" if output.is_sure else words)',
+        '_replace(output.value, "" if output.is_sure else text_of_given(given))',
         '_replace(output.value, "")',
         f"{_GIVEN}::test_an_output_of_a_tool_that_is_not_known_ends_the_turn_if_its_form_may_be_another",
     ),

@@ -167,7 +167,7 @@ _CHANGES = (
     (
         "a promise of form is broken",
         f"{_MCP}/results.py",
-        "        made[\"isError\"] = True\n",
+        '        made["isError"] = True\n',
         "        pass\n",
         f"{_GIVEN}::test_a_promise_of_form_is_kept_or_the_result_is_an_error",
     ),

@@ -125,7 +125,7 @@ MUTANTS = (
         "a held result is released once nobody waits any longer",
         f"{_SERVE}/result_handler.py",
         "            given = withhold(*_WHY[abandoned.why])\n        except",
-        '            given = GivenResult(asked.result)\n        except',
+        "            given = GivenResult(asked.result)\n        except",
         f"{_TESTS}/test_serve_results.py::test_a_held_result_is_pending_for_who_can_wait_and_withheld_for_others",
     ),
 )

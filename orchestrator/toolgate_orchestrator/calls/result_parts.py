@@ -1,4 +1,4 @@
-"""Parts of a result that a door sends to schedulers in another form, and the beginning of one that was cut. Pure.
+"""Parts of a result that doors send in another form, and the beginning of one that was cut. Pure.
 
 Images, audio and files travel in results as Base64. No rule reads such data, so type and size stand in their
 place. Where anything is hidden in a result, its data are not given either: a picture may show the same.
@@ -38,15 +38,15 @@ def describe_data(value: Any, depth: int = _MAX_DEPTH) -> Any:
     return found if any(found[name] is not one for name, one in value.items()) else value
 
 
-def _find_data(value: Mapping[str, Any]) -> str:
-    """Return the name of the field that holds data; empty if there is none."""
+def _find_data(value: Mapping[str, Any]) -> str | None:
+    """Return the name of the field that holds data; None if there is none."""
     if value.get("type") in (*_MEDIA, "base64") and type(value.get("data")) is str:
         return "data"
     if "uri" in value and type(value.get("blob")) is str:
         return "blob"
     if type(value.get("base64")) is str:
         return "base64"
-    return "stdout" if value.get("isImage") is True and type(value.get("stdout")) is str else ""
+    return "stdout" if value.get("isImage") is True and type(value.get("stdout")) is str else None
 
 
 def _describe(value: Mapping[str, Any], data: str) -> str:

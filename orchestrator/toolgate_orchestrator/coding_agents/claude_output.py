@@ -2,7 +2,7 @@
 
 Claude Code passes over a changed output that has not the form of its tool's own, and the LLM then gets the
 unchanged one. So texts are changed only within that form. Where that is not possible, nothing of the output
-is given but a sentence; and if it is not known that the client takes it, the turn ends before the LLM is asked.
+is given but a sentence. If it is not known that the client takes it, the turn ends before the LLM is asked.
 """
 
 import re
@@ -14,7 +14,9 @@ from toolgate_orchestrator.coding_agents.event import RuledResult
 from toolgate_orchestrator.coding_agents.given_text import EMPTY, read_given, text_of_given
 
 MCP: Final = "mcp__"
-WITHHELD: Final = "The tool ran, but its result is withheld: what was to be given does not fit the tool's form."
+WITHHELD: Final = (
+    "The tool ran, but its result is withheld: what was to be given does not fit the tool's form."
+)
 _PLACE: Final = "⟦words⟧"
 _FORMS: Final[Mapping[str, Any]] = {
     "Bash": {"stdout": _PLACE, "stderr": "", "interrupted": False, "isImage": False},
@@ -52,7 +54,7 @@ def make_output(tool: str, own: Any, given: RuledResult) -> NewOutput:
     if given.outcome == "masked" and type(value) is type(own) and can_fit:
         fitted = _Overlay(is_cut=bool(mark)).make(own, value)
         if fitted is not None:
-            return NewOutput(_add(fitted.value, mark), fitted.is_sure and tool in _FORMS)
+            return NewOutput(_add(fitted.value, mark), fitted.is_sure or tool in _FORMS)
     if given.outcome == "masked":
         return withhold_output(tool, own, WITHHELD)
     return withhold_output(tool, own, text_of_given(given, head=given.outcome == "replaced"))
@@ -68,7 +70,11 @@ def withhold_output(tool: str, own: Any, words: str) -> NewOutput:
 
 def _as_text(own: Any, value: Any, given: RuledResult, mark: str) -> Any:
     """Return an output that is not checked: of the kind that it was."""
-    if given.outcome == "masked" and type(value) is type(own) and (type(own) is not list or _are_blocks(value)):
+    if (
+        given.outcome == "masked"
+        and type(value) is type(own)
+        and (type(own) is not list or _are_blocks(value))
+    ):
         return _add(value, mark)
     return _in_form_of_mcp(own, text_of_given(given, head=given.outcome != "withheld"))
 
@@ -83,7 +89,8 @@ def _in_form_of_mcp(own: Any, words: str) -> Any:
 def _are_blocks(value: Any) -> bool:
     """Return whether each of these is a text as the LLM's interface takes it: data were not ruled on."""
     return all(
-        isinstance(one, dict) and one.get("type") == "text" and isinstance(one.get("text"), str) for one in value
+        isinstance(one, dict) and one.get("type") == "text" and isinstance(one.get("text"), str)
+        for one in value
     )
 
 

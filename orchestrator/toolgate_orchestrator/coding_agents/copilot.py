@@ -13,8 +13,8 @@ from toolgate_orchestrator.coding_agents.event import (
     MAX_PATH,
     Ability,
     HookEvent,
-    RuledResult,
     MalformedEvent,
+    RuledResult,
     arguments_of,
     text_of,
 )
@@ -95,4 +95,4 @@ def withhold(event: HookEvent, words: str) -> dict[str, Any]:
 
 def refuse_prompt(reason: str) -> None:
     """Return no answer: Copilot CLI cannot keep the user's words from the LLM."""
-    return None
+    return

@@ -70,7 +70,9 @@ def read(fields: Mapping[str, Any]) -> HookEvent:
 
 def _result(fields: Mapping[str, Any]) -> Any:
     """Return what the tool gave; Cursor writes it as a text that holds JSON."""
-    told = next((fields[name] for name in ("tool_output", "result_json", "error_message") if name in fields), None)
+    told = next(
+        (fields[name] for name in ("tool_output", "result_json", "error_message") if name in fields), None
+    )
     if not isinstance(told, str):
         return told
     try:

@@ -9,6 +9,7 @@ does not use it. After a call, the reason of a denial stands in place of the res
 from collections.abc import Mapping
 from typing import Any, Final
 
+from toolgate_orchestrator.coding_agents.claude import read_prompt
 from toolgate_orchestrator.coding_agents.event import (
     MAX_PATH,
     Ability,
@@ -18,7 +19,6 @@ from toolgate_orchestrator.coding_agents.event import (
     text_of,
     word_of,
 )
-from toolgate_orchestrator.coding_agents.claude import read_prompt
 from toolgate_orchestrator.coding_agents.given_text import text_of_given
 
 CAN: Final[frozenset[Ability]] = frozenset({"arguments"})

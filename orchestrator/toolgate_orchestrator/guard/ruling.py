@@ -188,7 +188,7 @@ class Ruling:
         ask: "Ask | None" = None,
         on_hold: "OnHold | None" = None,
     ) -> "GivenResult":
-        """Return what the call gave as it may be seen (`CallSession.give`). Report the call's outcome after it.
+        """Return what the call gave as it may be seen (`CallSession.give`). Report the outcome after it.
 
         Call it in the event loop that the guard's gate runs in.
         """

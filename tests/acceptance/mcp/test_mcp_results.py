@@ -38,9 +38,7 @@ async def test_results_are_released_masked_withheld_and_replaced(proxy, era):
         assert words_of(masked) == ["search {'query': '[withheld: a key]'}"]
         withheld = await connected.call_tool("search", {"query": f"withhold-me {SECRET}"})
         assert SECRET not in str(withheld)
-        assert words_of(withheld) == [
-            "The tool ran, but its result is withheld: that leaves nobody's house"
-        ]
+        assert words_of(withheld) == ["The tool ran, but its result is withheld: that leaves nobody's house"]
         assert not withheld.is_error
         replaced = await connected.call_tool("search", {"query": f"replace-me {SECRET}"})
         assert words_of(replaced) == ["something else"]

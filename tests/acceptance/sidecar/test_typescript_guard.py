@@ -257,13 +257,15 @@ async def test_a_tool_gives_what_may_be_seen_of_its_result(sidecar, node, schedu
         throw new RangeError("no", {{ cause: new Error(words) }});
       }});
       const ask = async (words) => await give({{ words }});
-      while (!(await guard.decide({{ tool: "give" }})).rules_on_result) await new Promise((go) => setTimeout(go, 50));
+      const soon = () => new Promise((go) => setTimeout(go, 50));
+      while (!(await guard.decide({{ tool: "give" }})).rules_on_result) await soon();
       const plain = {{ a: 1 }};
       seen.push((await ask(plain)) === plain);
       seen.push(await ask("a key-abc b"), await ask({{ list: ["key-abc"] }}));
       seen.push(await ask("withhold-me key-abc"), await ask("replace-me"), await ask("hold-me"));
       for (const words of ["key-abc", "nothing of note"]) {{
-        seen.push(await fail({{ words }}).catch((error) => [error.name, error.message, error.cause?.message ?? null]));
+        const told = (error) => [error.name, error.message, error.cause?.message ?? null];
+        seen.push(await fail({{ words }}).catch(told));
       }}
       const ruling = await guard.decide({{ tool: "give" }});
       const given = await ruling.succeed("key-abc", {{ seconds: 1 }});
@@ -289,7 +291,8 @@ async def test_a_result_that_cannot_be_ruled_on_is_withheld(sidecar, node, sched
     await schedulers.start("by_result:by_result")
     said = await node(f"""
       const guard = new Guard({options(sidecar)});
-      while (!(await guard.decide({{ tool: "give" }})).rules_on_result) await new Promise((go) => setTimeout(go, 50));
+      const soon = () => new Promise((go) => setTimeout(go, 50));
+      while (!(await guard.decide({{ tool: "give" }})).rules_on_result) await soon();
       const round = {{}};
       round.self = round;
       const results = [round, ["key-abc".repeat(200_000)], 10n];

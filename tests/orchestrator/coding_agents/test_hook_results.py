@@ -1,4 +1,4 @@
-"""Results in each client's own form after a ruling: nothing hidden is in the answer, and the client takes it."""
+"""Results in each client's form after a ruling: nothing hidden is in the answer, and the client takes it."""
 
 import json
 
@@ -32,7 +32,12 @@ AFTER = {
     "gemini": "after_tool",
     "copilot": "post_tool_use",
 }
-FIELD = {"claude": "tool_response", "codex": "tool_response", "gemini": "tool_response", "copilot": "toolResult"}
+FIELD = {
+    "claude": "tool_response",
+    "codex": "tool_response",
+    "gemini": "tool_response",
+    "copilot": "toolResult",
+}
 RESULTS = {
     "claude": {"stdout": f"a {SECRET} b", "stderr": SECRET, "interrupted": False, "isImage": False},
     "codex": f"a {SECRET} b",
@@ -165,7 +170,9 @@ def test_a_copy_of_the_output_in_a_file_is_not_named_where_the_output_is_changed
 def test_an_output_of_a_tool_that_is_not_known_ends_the_turn_if_its_form_may_be_another():
     own = {"answer": "a key-abc123 b", "kind": "found", "count": 3, "when": {"Who is it?": "ann"}}
     sure = make_output("Tomorrow", own, masked(own, ("/answer", 2, 12, "")))
-    assert (sure.value, sure.is_sure) == ({**own, "answer": "a [withheld] b"}, False)
+    assert sure == ({**own, "answer": "a [withheld] b"}, True)
+    word = make_output("Tomorrow", own, masked(own, ("/kind", None, None, "")))
+    assert (shape(word.value), word.is_sure) == (shape(own), False)
     event = read_event(
         "claude",
         json.dumps(
@@ -178,7 +185,9 @@ def test_an_output_of_a_tool_that_is_not_known_ends_the_turn_if_its_form_may_be_
     assert blank == {"answer": "", "kind": "", "count": 0, "when": {}}
 
 
-@pytest.mark.parametrize("own", ["a key-abc123", [{"type": "text", "text": "a key-abc123"}]], ids=["text", "blocks"])
+@pytest.mark.parametrize(
+    "own", ["a key-abc123", [{"type": "text", "text": "a key-abc123"}]], ids=["text", "blocks"]
+)
 def test_an_output_of_an_mcp_tool_is_of_the_kind_that_it_was(own):
     part = ("", 2, 12, "") if isinstance(own, str) else ("/0/text", 2, 12, "")
     assert make_output("mcp__here__read", own, masked(own, part)).value == (
@@ -200,9 +209,18 @@ def test_of_a_long_output_the_part_that_was_ruled_on_is_given_in_its_form():
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.just(SECRET) | st.just(f"a {SECRET}"),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["type", "stdout", "content", "file", "a b", SECRET]), inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=5)
+    | st.just(SECRET)
+    | st.just(f"a {SECRET}"),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["type", "stdout", "content", "file", "a b", SECRET]), inner, max_size=4
+        )
+    ),
     max_leaves=8,
 )
 NAMES = st.sampled_from(["Bash", "Read", "Tomorrow", "mcp__a__b"])

@@ -1,4 +1,4 @@
-"""What a client of MCP gets of a ruled result: no hidden text in any copy, and always a result of the protocol."""
+"""What a client of MCP gets of a ruled result: nothing hidden in any copy, and always the protocol's form."""
 
 import json
 
@@ -95,7 +95,12 @@ def test_a_replaced_result_is_one_text():
         (NAMED, {"name": SECRET}, ("/structuredContent/name", None, None, "key"), True),
         (SUM, {"sum": 12345}, ("/structuredContent/sum", None, None, "key"), False),
         (NAMED, {"name": SECRET}, ("/structuredContent", None, None, "key"), False),
-        ({"$ref": "https://example.org/other"}, {"name": SECRET}, ("/structuredContent/name", None, None, ""), False),
+        (
+            {"$ref": "https://example.org/other"},
+            {"name": SECRET},
+            ("/structuredContent/name", None, None, ""),
+            False,
+        ),
     ],
 )
 def test_a_promise_of_form_is_kept_or_the_result_is_an_error(schema, structured, part, kept):
@@ -152,7 +157,9 @@ def test_of_a_long_result_the_part_that_was_ruled_on_is_given_as_texts():
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text('ab"\\\né🙂', max_size=6),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab\\", max_size=3), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text("ab\\", max_size=3), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -193,8 +200,17 @@ def test_an_error_of_the_protocol_is_masked_in_words_and_data():
 
 
 BLOCKS = st.sampled_from(
-    [text(SECRET), text(f"a {SECRET} b"), IMAGE, FILE, {"type": "resource_link", "uri": SECRET, "name": "a"}]
-    + [{"type": "resource", "resource": {"uri": "a://b", "text": SECRET}}, "no block", {"type": 7}, None]
+    [
+        text(SECRET),
+        text(f"a {SECRET} b"),
+        IMAGE,
+        FILE,
+        {"type": "resource_link", "uri": SECRET, "name": "a"},
+        {"type": "resource", "resource": {"uri": "a://b", "text": SECRET}},
+        "no block",
+        {"type": 7},
+        None,
+    ]
 )
 
 
@@ -204,7 +220,9 @@ BLOCKS = st.sampled_from(
     st.sampled_from([None, NAMED, SUM]),
     st.data(),
 )
-def test_whatever_a_server_gives_nothing_that_was_hidden_is_in_what_the_client_gets(blocks, copy, schema, data):
+def test_whatever_a_server_gives_nothing_that_was_hidden_is_in_what_the_client_gets(
+    blocks, copy, schema, data
+):
     result = {"content": [text(SECRET), *blocks], "_meta": {"a": [SECRET]}, "isError": False}
     if copy is not None:
         result["structuredContent"] = copy

@@ -1,4 +1,4 @@
-"""Results through the proxy, with a scheduler that rules on them: no client gets what was hidden, by any way."""
+"""Results through the proxy, with a scheduler that rules on them: no client gets what was hidden."""
 
 import asyncio
 import contextlib
@@ -164,7 +164,10 @@ async def test_a_held_result_tells_the_client_that_it_waits(open_session, monkey
         front = Patient()
         result = await call(session, "echo", meta={"progressToken": "p"}, front=front, secret=SECRET)
         assert words_of(result) == "[withheld: key]"
-        assert {params["message"] for _, params in front.told} <= {"waiting for ruler", "waiting for a ruling"}
+        assert {params["message"] for _, params in front.told} <= {
+            "waiting for ruler",
+            "waiting for a ruling",
+        }
 
 
 async def test_nobody_who_rules_on_results_is_no_question(tmp_path, server_url, namespace):

@@ -1,4 +1,4 @@
-"""Results at a sidecar: ruled on before anybody uses them, once a call, and nothing hidden in any answer or fact."""
+"""Results at a sidecar: ruled on before anybody uses them, once a call; nothing hidden gets out."""
 
 import asyncio
 import json
@@ -45,7 +45,10 @@ async def test_each_ruling_is_answered_and_the_call_is_reported_after_it(sidecar
     for verdict, wanted in (
         (Continue(), said("released", SECRET, "agreed")),
         (Deny(reason="not yours"), said("withheld", WITHHELD, "denied", reason="not yours", **by)),
-        (Mask(parts=(MaskedPart("", 4, 10, "rest"),)), said("masked", "key-[withheld: rest]", "masked", **by)),
+        (
+            Mask(parts=(MaskedPart("", 4, 10, "rest"),)),
+            said("masked", "key-[withheld: rest]", "masked", **by),
+        ),
         (Replace(result=[1]), said("replaced", [1], "replaced", **by)),
     ):
         answers["now"] = verdict
@@ -106,19 +109,21 @@ async def test_two_who_bring_the_same_result_at_once_share_one_question(sidecar,
     assert heard == [SECRET]
 
 
-HELD = asyncio.Event()
+@pytest.fixture
+async def released(world):
+    """An event: a scheduler holds each result until then."""
+    event = asyncio.Event()
 
+    async def hold(call):
+        yield Hold(seconds=60)
+        await event.wait()
+        yield Continue()
 
-async def hold(call):
-    """Hold each result, and release it once the caller has come back."""
-    yield Hold(seconds=60)
-    await HELD.wait()
-    yield Continue()
-
-
-async def test_a_held_result_is_pending_for_who_can_wait_and_withheld_for_others(sidecar, world):
-    HELD.clear()
     await world.scheduler("approval", hold, streams=True, **RESULT)
+    return event
+
+
+async def test_a_held_result_is_pending_for_who_can_wait_and_withheld_for_others(sidecar, released):
     asked = await sidecar()
     first, second = await asked.decide(), await asked.decide()
     late = await bring(asked, second, timeout_ms=50)
@@ -127,13 +132,11 @@ async def test_a_held_result_is_pending_for_who_can_wait_and_withheld_for_others
     assert await bring(asked, second, timeout_ms=50) == late
     pending = await bring(asked, first, timeout_ms=50, can=["wait"])
     assert pending == said("pending", None, "held")
-    HELD.set()
+    released.set()
     assert await bring(asked, first, can=["wait"]) == said("released", SECRET, "agreed")
 
 
-async def test_who_does_not_come_back_gives_a_held_result_up(sidecar, world):
-    HELD.clear()
-    await world.scheduler("approval", hold, streams=True, **RESULT)
+async def test_who_does_not_come_back_gives_a_held_result_up(sidecar, released):
     asked = await sidecar()
     ruling = await asked.decide()
     assert (await bring(asked, ruling, timeout_ms=50, can=["wait"]))["outcome"] == "pending"
@@ -144,9 +147,7 @@ async def test_who_does_not_come_back_gives_a_held_result_up(sidecar, world):
     assert [fact["outcome"] for fact in asked.told("tool:result")] == ["cancelled"]
 
 
-async def test_a_caller_that_leaves_withdraws_the_question_and_its_call_stays_open(sidecar, world):
-    HELD.clear()
-    await world.scheduler("approval", hold, streams=True, **RESULT)
+async def test_a_caller_that_leaves_withdraws_the_question_and_its_call_stays_open(sidecar, released):
     asked = await sidecar()
     ruling = await asked.decide()
     asking = asked.begin("/v1/result", {"id": ruling["id"], "result": SECRET})

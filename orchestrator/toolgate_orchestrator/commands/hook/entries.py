@@ -57,9 +57,8 @@ CLIENTS: Final[Mapping[str, ClientFiles]] = {
         "UserPromptSubmit",
         home="CLAUDE_CONFIG_DIR",
         notes=(
-            "Results are masked, replaced or withheld, from 2.1.121 on. If that is ruled on the words of a tool "
-            "that failed, the turn ends; a failure that the client does not tell (a file that is not there) is "
-            "not ruled on.",
+            "Results are masked, replaced or withheld, from 2.1.233 on. For a failed tool the turn ends.",
+            "A failure that the client tells no hook, such as a missing file, is not ruled on.",
             "Sub-agents ask as well, and are shown below their agent; versions before 2.1.233 did not ask.",
             "From 2.1.295 on, a hook that crashes or is late denies the call (onFailure: block).",
         ),
@@ -73,8 +72,7 @@ CLIENTS: Final[Mapping[str, ClientFiles]] = {
         "UserPromptSubmit",
         home="CODEX_HOME",
         notes=(
-            "A masked or withheld result is given as the words of a block; those of a failed tool are not ruled "
-            "on.",
+            "A masked or withheld result is given as the words of a block. Failed tools are not ruled on.",
             "Codex runs a new or changed hook only once you have trusted it: open /hooks in Codex.",
             "Hooks need Codex 0.124 or newer; a late hook lets the call run.",
             "A failed tool sends no event, so its reservation is settled at the estimate.",
@@ -104,7 +102,7 @@ CLIENTS: Final[Mapping[str, ClientFiles]] = {
         grouped=False,
         root={"version": 1},
         notes=(
-            "Only results of MCP tools are ruled on: its hooks cannot change or withhold those of its own tools.",
+            "Only results of MCP tools are ruled on: hooks cannot withhold those of Cursor's own tools.",
             "If a scheduler is required, a hook that crashes or is late denies the call (failClosed).",
             "It is not known whether sub-agents' calls ask: deny the tool Task if that matters.",
         ),
@@ -119,8 +117,7 @@ CLIENTS: Final[Mapping[str, ClientFiles]] = {
         grouped=False,
         root={"version": 1},
         notes=(
-            "Results of tools that succeeded are masked, replaced or withheld; those of failed ones, and your "
-            "prompts, are not ruled on.",
+            "Results are masked, replaced or withheld. Those of failed tools, and prompts, are not ruled on.",
             "A hook that crashes denies the call; a late one lets it run.",
             "Sub-agents ask as well, and are shown below their agent; in 1.0.12 and 1.0.31 they did not ask.",
         ),

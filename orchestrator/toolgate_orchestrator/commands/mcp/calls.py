@@ -2,7 +2,7 @@
 
 tools/call ─▶ Guard.rule ─┬─ deny ─▶ an error that the LLM reads
                           ├─ ask ──▶ elicitation, or input_required and the client calls again
-                          └─ the call, or another one ─▶ its server ─▶ Ruling.give ─▶ the result, or what is left
+                          └─ the call, or another one ─▶ its server ─▶ Ruling.give ─▶ the result
 
 The call that runs is the one that was ruled on. If the tool's description has changed by then, the call does
 not run. Results and errors of the server are ruled on as well, if any scheduler rules on results of the tool.
@@ -48,11 +48,11 @@ from toolgate_orchestrator.commands.mcp.questions import (
     digest_tool,
     read_state,
 )
+from toolgate_orchestrator.commands.mcp.upstream import Upstream
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.decision.question.shown_call import question_about, question_text
 from toolgate_orchestrator.decision.results.given_result import GivenResult
-from toolgate_orchestrator.commands.mcp.upstream import Upstream
 from toolgate_orchestrator.guard.answer import AskHow
 from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.ruling import Ruling
@@ -344,7 +344,7 @@ class _OneCall:
         return {**kept, "name": ruling.tool, "arguments": ruling.arguments}
 
     def _report(self, ruling: Ruling, result: Message, seen: Message) -> Message:
-        """Report the end of a call, with the cost that its result tells. Return what the client may see of it."""
+        """Report the end of a call, with the cost of its result. Return what the client may see of that."""
         try:
             cost = answers.cost_of(result, self._calls._cost_meta)
             if results.is_error(result):

@@ -1,4 +1,4 @@
-"""The result of a tool call as schedulers are asked about it, and as the client gets it after their ruling.
+"""The result of a tool call as schedulers are asked about it, and as the client gets it after that.
 
 Both copies of a result, `content` and `structuredContent`, are one value, so that what is hidden in one is
 hidden in the other.
@@ -93,12 +93,14 @@ def _mask_block(block: Any, own: Any, told: Any) -> Any:
     text = block.get("text")
     if block.get("type") == "text" and isinstance(text, str) and isinstance(own, dict):
         same = {name: one for name, one in block.items() if name != "text"}
-        return block if same == {name: one for name, one in own.items() if name != "text"} else text_block(text)
+        return (
+            block if same == {name: one for name, one in own.items() if name != "text"} else text_block(text)
+        )
     return text_block(_write(block))
 
 
 def _fits(structured: Any, result: Message, schema: Mapping[str, Any]) -> bool:
-    """Return whether a masked structured result keeps the promise; the server's own is the client's to check."""
+    """Return whether a structured result keeps the promise. The server's own is for the client to check."""
     if structured == result.get(STRUCTURED):
         return True
     try:

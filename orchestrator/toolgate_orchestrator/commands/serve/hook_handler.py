@@ -215,10 +215,8 @@ class HookHandler:
 
     # ------------------------------------------------------------------ after
 
-    async def _end(
-        self, event: HookEvent, timeout_s: float, gone: Gone, agent: str
-    ) -> GivenResult | None:
-        """Report the end of a call. Return what its LLM may get of the result; None if nobody rules on that."""
+    async def _end(self, event: HookEvent, timeout_s: float, gone: Gone, agent: str) -> GivenResult | None:
+        """Report the end of a call. Return what its LLM may get of the result; None if nobody rules."""
         kept = self._calls.take(event)
         seconds = 0.0 if kept is None else max(0.0, self._clock() - kept.since)
         id_ = "" if kept is None else kept.id

@@ -73,8 +73,8 @@ class DecideRequest(PlaceBody):
     """One call that an agent wants to make."""
 
     tool: Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
-    """Name of the tool; `llm:request` for a request to an LLM, `turn:input`, `turn:output` or `session:start` for
-    a point of the agent's life, with the words as the argument `text`."""
+    """Name of the tool; `llm:request` for a request to an LLM, or `turn:input`, `turn:output` or
+    `session:start` for a point of the agent's life, with the words as the argument `text`."""
     arguments: dict[str, Any] = Field(default_factory=dict)
     """Arguments of the call."""
     tools: (
@@ -169,8 +169,8 @@ class ResultRequest(RequestBody):
     can: Annotated[tuple[Literal["wait"], ...], Field(strict=False, max_length=8)] = ()
     """Abilities of the caller: `wait` and bring the same result again while the ruling is `pending`."""
     timeout_ms: Annotated[int, Field(ge=1, le=MAX_TIMEOUT_MS)] = TIMEOUT_MS
-    """Maximum milliseconds until the answer. A result that is still held then is withheld, or `pending` if the
-    caller can `wait`."""
+    """Maximum milliseconds until the answer. A result that is still held then is withheld, or `pending` if
+    the caller can `wait`."""
 
 
 class UsageRequest(PlaceBody, CostBody):

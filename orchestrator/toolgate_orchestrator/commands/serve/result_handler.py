@@ -77,8 +77,8 @@ class ResultHandler:
         if ruled is None:
             raise Problem(
                 404,
-                f"no call {asked.id} runs here: its end was reported, or another sidecar let it through; bring "
-                "the result before the report, and give nobody a result that was not ruled on",
+                f"no call {asked.id} runs here: its end was reported, or another sidecar let it through; "
+                "bring the result before the report, and give nobody one that was not ruled on",
             )
         result = self._find(asked, ruled)
         if result.given is not None:
@@ -123,7 +123,13 @@ class ResultHandler:
         return asyncio.get_running_loop().create_task(work, name="toolgate-serve-result")
 
     async def _rule(
-        self, call: Call, ruled: RuledCall | None, result: Any, *, success: bool, holders: list[str] | None = None
+        self,
+        call: Call,
+        ruled: RuledCall | None,
+        result: Any,
+        *,
+        success: bool,
+        holders: list[str] | None = None,
     ) -> GivenResult:
         def on_hold(held: HeldCall) -> None:
             if holders is not None:

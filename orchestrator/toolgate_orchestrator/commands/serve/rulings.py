@@ -63,15 +63,15 @@ class RulingResponse(ResponseBody):
     stop: StopBody | None = None
     """Order of an operator to end this session's turn: end it."""
     rules_on_result: bool = False
-    """True if schedulers rule on the result of this call: post it to `/v1/result`, and use what comes back."""
+    """True if schedulers rule on the result of this call: post it to `/v1/result`, and use the answer."""
 
 
 class ResultResponse(ResponseBody):
     """The ruling on a result."""
 
     outcome: Literal["released", "masked", "replaced", "withheld", "pending"]
-    """`released`, `masked`, `replaced`: use `result`. `withheld`: give the LLM `result`, a sentence, in its place.
-    `pending`: the result is held; post the same body again, and use nothing of it until then."""
+    """`released`, `masked`, `replaced`: use `result`. `withheld`: give the LLM `result`, a sentence, in its
+    place. `pending`: the result is held; post the same body again, and use nothing of it until then."""
     why: str
     """Cause of the outcome: `unasked`, `agreed`, `masked`, `denied`, `silent` …"""
     result: Any
