@@ -260,7 +260,7 @@ async def test_a_tool_gives_what_may_be_seen_of_its_result(sidecar, node, schedu
       const soon = () => new Promise((go) => setTimeout(go, 50));
       while (!(await guard.decide({{ tool: "give" }})).rules_on_result) await soon();
       const plain = {{ a: 1 }};
-      seen.push((await ask(plain)) === plain);
+      seen.push((await guard.tool("same", async () => plain)({{}})) === plain);
       seen.push(await ask("a key-abc b"), await ask({{ list: ["key-abc"] }}));
       seen.push(await ask("withhold-me key-abc"), await ask("replace-me"), await ask("hold-me"));
       for (const words of ["key-abc", "nothing of note"]) {{

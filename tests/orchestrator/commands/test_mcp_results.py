@@ -153,6 +153,9 @@ def test_of_a_long_result_the_part_that_was_ruled_on_is_given_as_texts():
     assert "which no rule has seen" in mark["text"]
     assert "structuredContent" not in seen
     assert given_result(result, cut(value_of(result), 170), NAMED)["isError"] is True
+    backwards = {"content": [{"text": "x" * 100, "type": "text"}]}
+    first, _ = given_result(backwards, cut(value_of(backwards), 70), None)["content"]
+    assert (first["type"], set(first["text"])) == ("text", {"x"})
 
 
 JSON = st.recursive(

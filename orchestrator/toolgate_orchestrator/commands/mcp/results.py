@@ -90,8 +90,9 @@ def _mask_block(block: Any, own: Any, told: Any) -> Any:
         return own
     if not isinstance(block, dict):
         return text_block(_write(block))
-    text = block.get("text")
-    if block.get("type") == "text" and isinstance(text, str) and isinstance(own, dict):
+    text, is_known = block.get("text"), isinstance(own, dict)
+    kind = block.get("type", own.get("type") if is_known else None)  # (it may stand behind the cut)
+    if kind == "text" and isinstance(text, str) and is_known:
         same = {name: one for name, one in block.items() if name != "text"}
         return (
             block if same == {name: one for name, one in own.items() if name != "text"} else text_block(text)
