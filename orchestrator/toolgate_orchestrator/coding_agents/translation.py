@@ -91,7 +91,7 @@ def write_result(client: str, event: HookEvent, given: RuledResult) -> bytes:
     module = _module(client)
     try:
         return _dump(module.give(event, given))
-    except (ValueError, RecursionError):  # a result that JSON cannot carry
+    except Exception:  # noqa: BLE001 - whatever fails here, the result was to be changed: it is not given
         return _dump(module.withhold(event, _words(RESULT_FAULT.format("it cannot be written"))))
 
 

@@ -218,3 +218,16 @@ async def test_points_of_a_turn_are_ruled_on_by_who_names_them_and_leave_nothing
     assert [fact["tool"] for fact in asked.told("tool:post")] == ["turn:input"]
     unnamed = await asked.decide("turn:output", arguments={"text": "forbidden"})
     assert unnamed["outcome"] == "continue"
+
+
+async def test_a_caller_of_authzen_learns_that_the_result_is_ruled_on_and_brings_it(sidecar, world):
+    await world.scheduler("policy", Deny(reason="not yours"), **RESULT)
+    asked = await sidecar()
+    question = {
+        "subject": {"type": "user", "id": "ann"},
+        "action": {"name": "read"},
+        "resource": {"type": "file", "id": "a"},
+    }
+    answered = (await asked.ask("/access/v1/evaluation", question)).body
+    assert (answered["decision"], answered["context"]["rules_on_result"]) == (True, True)
+    assert (await bring(asked, answered["context"]))["result"] == WITHHELD

@@ -308,7 +308,7 @@ class _OneCall:
             ruling.fail("McpError" if isinstance(error, sdk.MCPError) else error)
             raise
         seen = results.given_result(result, given, None if tool is None else tool.output)
-        return self._report(ruling, result, seen)
+        return self._report(ruling, result, seen, is_ruled_on=given.why != "unasked")
 
     async def _request(
         self, ruling: Ruling, server: Upstream, params: Message, schema: Mapping[str, Any] | None
@@ -343,14 +343,17 @@ class _OneCall:
         kept = {key: value for key, value in self._params.items() if key not in left_out}
         return {**kept, "name": ruling.tool, "arguments": ruling.arguments}
 
-    def _report(self, ruling: Ruling, result: Message, seen: Message) -> Message:
-        """Report the end of a call, with the cost of its result. Return what the client may see of that."""
+    def _report(self, ruling: Ruling, result: Message, seen: Message, *, is_ruled_on: bool) -> Message:
+        """Report the end of a call, with the cost of its result. Return what the client may see of that.
+
+        A result that is ruled on may hold what nobody is to guess: its own fact has a digest with a key.
+        """
         try:
             cost = answers.cost_of(result, self._calls._cost_meta)
             if results.is_error(result):
                 ruling.fail("ToolError", cost=cost)
             else:
-                ruling.succeed(seen, cost=cost)
+                ruling.succeed(None if is_ruled_on else seen, cost=cost)
         except Exception as error:  # noqa: BLE001 - the call has run: its result must reach the client
             _log.error("a result could not be reported", error=where(error))
         if ruling.notice:

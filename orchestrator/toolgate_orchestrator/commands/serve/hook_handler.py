@@ -11,6 +11,7 @@ call that ran was allowed by the user. `app` handles HTTP, and `coding_agents` t
 """
 
 import asyncio
+import contextlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -235,7 +236,8 @@ class HookHandler:
                 is_seen = given is None or not given.changed
                 error = event.error if is_seen or not event.error else _FAILED
                 told = ReportRequest(id=id_, outcome=event.outcome, error=error, seconds=seconds)
-                self._service.reports.report(told)
+                with contextlib.suppress(Problem):  # a call that is no longer known; its result is ruled on
+                    self._service.reports.report(told)
         return given
 
     async def _give(
