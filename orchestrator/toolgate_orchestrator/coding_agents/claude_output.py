@@ -18,6 +18,20 @@ WITHHELD: Final = (
     "The tool ran, but its result is withheld: what was to be given does not fit the tool's form."
 )
 _PLACE: Final = "⟦words⟧"
+_USAGE: Final = {
+    **dict.fromkeys(("input_tokens", "output_tokens"), 0),
+    **dict.fromkeys(("cache_creation_input_tokens", "cache_read_input_tokens", "server_tool_use")),
+    **dict.fromkeys(("service_tier", "cache_creation")),
+}
+_AGENT: Final = {
+    "status": "completed",
+    "agentId": "",
+    "content": [{"type": "text", "text": _PLACE}],
+    **dict.fromkeys(("totalToolUseCount", "totalDurationMs", "totalTokens"), 0),
+    "usage": _USAGE,
+    "prompt": "",
+}
+_PATCH: Final = {"filePath": _PLACE, "structuredPatch": [], "originalFile": None}
 _FORMS: Final[Mapping[str, Any]] = {
     "Bash": {"stdout": _PLACE, "stderr": "", "interrupted": False, "isImage": False},
     "Read": {
@@ -26,12 +40,17 @@ _FORMS: Final[Mapping[str, Any]] = {
     },
     "Grep": {"mode": "content", "numFiles": 0, "filenames": [], "content": _PLACE, "numLines": 1},
     "Glob": {"filenames": [_PLACE], "durationMs": 0, "numFiles": 1, "truncated": False},
+    "Write": {"type": "update", "content": "", **_PATCH},
+    "Edit": {"oldString": "", "newString": "", "userModified": False, "replaceAll": False, **_PATCH},
+    "Agent": _AGENT,
+    "Task": _AGENT,
+    "WebSearch": {"query": "", "results": [_PLACE], "durationSeconds": 0},
     "WebFetch": {"bytes": 0, "code": 200, "codeText": "", "result": _PLACE, "durationMs": 0, "url": ""},
 }
-"""Outputs that hold one sentence alone, by tool."""
+"""Outputs that hold one sentence alone, by tool, after the types that Claude Code 2.1.332 comes with."""
 _FIXED: Final = frozenset({"type", "mode", "status"})
 """Fields whose text is one of a few words, and that the client checks."""
-_COPIES: Final = ("persistedOutputPath", "persistedOutputSize")
+_COPIES: Final = ("persistedOutputPath", "persistedOutputSize", "rawOutputPath")
 """Fields of a file with the whole output, which the client would show in place of the text."""
 _FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
 _WORD: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
