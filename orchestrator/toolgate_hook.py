@@ -33,6 +33,23 @@ BEFORE = {
     "copilot": ("preToolUse", "PreToolUse"),
 }
 """Events that are asked about, by client."""
+AFTER = {
+    "claude": ("PostToolUse", "PostToolUseFailure"),
+    "codex": ("PostToolUse",),
+    "gemini": ("AfterTool",),
+    "cursor": ("postToolUse",),
+    "copilot": ("postToolUse",),
+}
+"""Events whose answer can keep a result from the LLM, by client; Cursor's only of MCP tools."""
+PROMPT = {
+    "claude": "UserPromptSubmit",
+    "codex": "UserPromptSubmit",
+    "gemini": "BeforeAgent",
+    "cursor": "beforeSubmitPrompt",
+}
+"""Event of the user's words, by client."""
+RESULTS, PROMPTS = "results", "prompts"
+"""Words in the note of a sidecar on what required schedulers rule on."""
 BUS = ("TOOLGATE_REDIS_URL", "TOOLGATE_NAMESPACE", "TOOLGATE_KEYS")
 """Say where the bus is, unless a configuration does: the settings of a project may set variables."""
 FOLDERS = ("XDG_RUNTIME_DIR", "TMPDIR", "TEMP", "TMP")
@@ -116,8 +133,12 @@ def _seconds(text: str) -> float:
 def answer_fault(client: str, event: bytes, reason: str, *, denies: bool) -> str:
     """What the client is told where nobody could be asked."""
     name = find_event(event)
+    if name in AFTER[client]:
+        return withhold_result(client, event, name, reason) if denies else ""
+    if name == PROMPT.get(client):
+        return answer_prompt(client, reason, denies=denies)
     if name and not is_before(client, name):
-        return ""  # it tells what was, or is of no call
+        return ""  # it is of no call
     if not denies:
         return NEUTRAL[client]
     import json
@@ -132,6 +153,73 @@ def answer_fault(client: str, event: bytes, reason: str, *, denies: bool) -> str
         told = {"user_message": words, "agent_message": words, "userMessage": words, "agentMessage": words}
         return json.dumps({"permission": "deny", **told})
     return json.dumps({"permissionDecision": "deny", "permissionDecisionReason": words})
+
+
+def withhold_result(client: str, event: bytes, name: str, reason: str) -> str:
+    """What keeps a result from the LLM; empty where the client can do nothing."""
+    import json
+
+    fields = json.loads(event)
+    tool = fields.get("tool_name")
+    tool = tool if isinstance(tool, str) else ""
+    words = f"The tool ran, but its result is withheld: Toolgate could not rule on it: {reason}."
+    if client == "codex":
+        return json.dumps({"decision": "block", "reason": words})
+    if client == "gemini":
+        return json.dumps({"decision": "deny", "reason": words})
+    if client == "copilot":
+        return json.dumps({"modifiedResult": {"resultType": "success", "textResultForLlm": words}})
+    blocks = [{"type": "text", "text": words}]
+    if client == "cursor":
+        told = {"updated_mcp_tool_output": {"content": blocks}}
+        return json.dumps(told) if tool.startswith("MCP:") else ""
+    ends = {"continue": False, "stopReason": words}
+    own = fields.get("tool_response")
+    if name != "PostToolUse":
+        return json.dumps(ends)
+    if isinstance(own, str):
+        output = words
+    elif tool.startswith("mcp__"):
+        output = {"content": blocks} if isinstance(own, dict) and "content" in own else blocks
+    elif tool == "Bash":
+        output = {"stdout": words, "stderr": "", "interrupted": False, "isImage": False}
+    else:
+        return json.dumps(ends)  # its form is not known here: the LLM is not asked again
+    return json.dumps({"hookSpecificOutput": {"hookEventName": name, "updatedToolOutput": output}})
+
+
+def answer_prompt(client: str, reason: str, *, denies: bool) -> str:
+    """What the client is told of the user's words where nobody could be asked."""
+    import json
+
+    if not denies:
+        return json.dumps({"continue": True}) if client == "cursor" else ""
+    words = f"Toolgate could not rule on this prompt, so it was not sent: {reason}."
+    if client == "gemini":
+        return json.dumps({"decision": "deny", "reason": words})
+    if client == "cursor":
+        return json.dumps({"continue": False, "user_message": words, "userMessage": words})
+    return json.dumps({"decision": "block", "reason": words})
+
+
+def must_deny(options: "HookOptions", event: bytes) -> bool:
+    """Whether a fault denies: a call if anybody is required, a result or prompt if they rule on such."""
+    if not options.required:
+        return False
+    name, word = find_event(event), ""
+    if name in AFTER[options.client]:
+        word = RESULTS
+    elif name == PROMPT.get(options.client):
+        word = PROMPTS
+    if not word:
+        return True
+    try:
+        with open(f"{find_place(options)}.points", "rb") as note:
+            return word in note.read(256).decode("ascii", "replace").split()
+    except FileNotFoundError:
+        return False
+    except (HookFault, OSError):
+        return True
 
 
 def tell_user(client: str, event: bytes, reason: str) -> str:
@@ -457,7 +545,8 @@ def main(words: "list[str] | None" = None) -> int:
     except Exception as error:  # noqa: BLE001 - whatever it is, the client is answered in its own form
         reason = str(error) if isinstance(error, HookFault) else f"{type(error).__name__}: {error}"
         if options.required:
-            answer = answer_fault(options.client, event, reason, denies=True).encode()
+            denies = must_deny(options, event)
+            answer = answer_fault(options.client, event, reason, denies=denies).encode()
         else:
             answer = tell_user(options.client, event, reason).encode()
     try:

@@ -6,6 +6,7 @@ import os from "node:os";
 import path from "node:path";
 
 const MAX_ANSWER = 4 * 1024 * 1024;
+const MAX_BODY = 1024 * 1024;
 
 /** The sidecar did not answer, or said why it cannot. `status` is 0 where there was no answer. */
 export class SidecarError extends Error {
@@ -58,6 +59,10 @@ export class SidecarClient {
 
   #post(where, body, signal, timeoutMs) {
     const raw = Buffer.from(JSON.stringify(body));
+    if (raw.length > MAX_BODY) {
+      // The sidecar refuses it before it is read whole, which would look like one that is gone.
+      return Promise.reject(new SidecarError(`the body is larger than ${MAX_BODY / 1024} KiB`, 413));
+    }
     return new Promise((resolve, reject) => {
       const headers = { ...this.#options.headers, "content-length": raw.length };
       const request = this.#request({ ...this.#options, path: where, headers, signal }, (response) => {

@@ -61,6 +61,26 @@ export interface Ruling {
   allowed: boolean;
   /** Whether that is another call than the one that was asked about. */
   replaced: boolean;
+  /** Whether schedulers rule on what the call gives: use nothing of it but what `succeed` or `fail` gives. */
+  rules_on_result?: boolean;
+}
+
+/** What may be seen of what a call gave. */
+export interface Given<Result = unknown> {
+  outcome: "released" | "masked" | "replaced" | "withheld";
+  why: string;
+  /** To be used in place of the call's own result; the very same if it was released. */
+  result: Result | unknown;
+  reason: string | null;
+  scheduler: string | null;
+}
+
+/** The ruling on a call, by which its end is told. */
+export interface DecidedCall extends Ruling {
+  /** Report that the call ran; gives what may be seen of its result. Never rejects. */
+  succeed<Result>(result: Result, report?: Report): Promise<Given<Result>>;
+  /** Report that the call failed; gives what may be seen of the error's words. Never rejects. */
+  fail(error: unknown, report?: Report): Promise<Given<string>>;
 }
 
 export interface Call {
@@ -132,7 +152,12 @@ export declare class Guard {
     at: { session?: string; agent?: string; labels?: Record<string, string>; request?: string },
     body: (turn: { session: string; signal: AbortSignal }) => Promise<Result> | Result,
   ): Promise<Result>;
-  decide(call: Call, options?: { signal?: AbortSignal }): Promise<Ruling>;
+  decide(call: Call, options?: { signal?: AbortSignal }): Promise<DecidedCall>;
+  give<Result>(
+    ruling: Ruling,
+    result: Result,
+    options?: { success?: boolean; signal?: AbortSignal },
+  ): Promise<Given<Result>>;
   report(id: string, outcome: "succeed" | "fail" | "release", report?: Report): Promise<boolean>;
   usage(used: Usage): Promise<boolean>;
   tool<Args extends Record<string, unknown>, Result>(
@@ -153,6 +178,11 @@ export declare class Guard {
 /** A call that may not run (`throws: true`). */
 export declare class CallDenied extends Error {
   readonly ruling: Ruling;
+}
+
+/** An error of a tool of which a part may not be seen. */
+export declare class ResultWithheld extends Error {
+  readonly outcome: "masked" | "replaced" | "withheld";
 }
 
 /** The sidecar did not answer (`status` 0), or said why it cannot. */

@@ -5,6 +5,7 @@
 //   await guard.turn({ session: "s1" }, () => search({ query: "x" }));
 //
 // A call that may not run gives the sentence for the LLM as its result. A sidecar that cannot be reached denies.
+// Where schedulers rule on results, a tool gives what may be seen of its own.
 // Who works for whom is told by the tool that runs while somebody asks (AsyncLocalStorage), not by ids.
 
 import { AsyncLocalStorage } from "node:async_hooks";
@@ -15,6 +16,9 @@ import { SidecarClient, SidecarError, defaultSocket } from "./client.js";
 export { SidecarClient, SidecarError, defaultSocket };
 
 const REFUSED = "The tool call was denied: ";
+const WITHHELD = "The tool ran, but its result is withheld: ";
+/** Characters of a text that are sent: the sidecar gives back fewer, and says where it cut. */
+const MAX_RESULT = 256 * 1024;
 const TIMEOUT_MS = 55_000;
 const HOLD_MS = 15 * 60_000;
 const SPARE_MS = 5_000;
@@ -28,6 +32,15 @@ export class CallDenied extends Error {
     super(ruling.refusal);
     this.name = "CallDenied";
     this.ruling = ruling;
+  }
+}
+
+/** An error of a tool of which a part may not be seen; it has the words that may be, and no cause. */
+export class ResultWithheld extends Error {
+  constructor(given) {
+    super(typeof given.result === "string" ? given.result : JSON.stringify(given.result));
+    this.name = "ResultWithheld";
+    this.outcome = given.outcome;
   }
 }
 
@@ -82,8 +95,18 @@ export class Guard {
     }
   }
 
-  /** The ruling on one call. Never rejects for what a sidecar did or did not do: that is a denial. */
-  async decide(call, { signal } = {}) {
+  /**
+   * The ruling on one call. Never rejects for what a sidecar did or did not do: that is a denial.
+   * Its `succeed(result)` and `fail(error)` report the call, and give what may be seen of its result.
+   */
+  async decide(call, options) {
+    const ruling = await this.#decide(call, options);
+    const succeed = (result, report) => this.#end(ruling, result, "succeed", report);
+    const fail = (error, report) => this.#end(ruling, wordsOf(error), "fail", { error: kindOf(error), ...report });
+    return Object.assign(ruling, { succeed, fail });
+  }
+
+  async #decide(call, { signal } = {}) {
     const { ask, timeoutMs, holdMs } = this.#options;
     const can = call.can ?? ["arguments", "tool", ...(ask ? ["ask"] : [])];
     const body = {
@@ -110,13 +133,38 @@ export class Guard {
       if (ruling.stop) this.place.stop?.abort(new Error("an operator ended this turn"));
       if (ruling.outcome !== "ask" || !ask || call.answer !== undefined) return finish(ruling);
       const answer = await ask(ruling.question, finish(ruling));
-      return await this.decide({ ...call, answer: { token: ruling.token, answer, by: "" } }, { signal });
+      return await this.#decide({ ...call, answer: { token: ruling.token, answer, by: "" } }, { signal });
     } catch (error) {
       if (signal?.aborted) throw error;
       if (this.#options.onFault === "continue" && error instanceof SidecarError && error.status === 0) {
         return finish({ ...unruled(call), outcome: "continue", why: "unasked" });
       }
       return deny(call, "gate_failed", error instanceof Error ? error.message : String(error));
+    }
+  }
+
+  /**
+   * What may be used of a result, as schedulers rule: bring it before anybody sees it, and report after it.
+   * `outcome` is `released`, `masked`, `replaced` or `withheld`; `result` stands in place of the tool's own.
+   * Nobody is asked where no scheduler rules on results of the tool. Never rejects: a fault withholds.
+   */
+  async give(ruling, result, { success = true, signal } = {}) {
+    if (!ruling.id || !ruling.rules_on_result) return release(result);
+    const { timeoutMs, holdMs } = this.#options;
+    const sent = typeof result === "string" ? cut(result) : (result ?? null);
+    const over = Date.now() + holdMs;
+    try {
+      const body = { id: ruling.id, result: sent, success, can: ["wait"], timeout_ms: timeoutMs };
+      let given = await this.#ask("/v1/result", body, signal);
+      while (given.outcome === "pending" && Date.now() < over) given = await this.#ask("/v1/result", body, signal);
+      if (given.outcome === "pending") return withhold("expired", "it was held, and nobody answered in time.");
+      return given.outcome === "released" ? { ...given, result } : given;
+    } catch (error) {
+      if (signal?.aborted) throw error;
+      if (this.#options.onFault === "continue" && error instanceof SidecarError && error.status === 0) {
+        return release(result);
+      }
+      return withhold("gate_failed", error instanceof Error ? error.message : String(error));
     }
   }
 
@@ -168,22 +216,26 @@ export class Guard {
     const chosen = this.#tools.get(ruling.tool);
     const started = performance.now();
     const seconds = () => (performance.now() - started) / 1000;
-    let told = false;
+    let result;
     try {
       if (!chosen) throw new TypeError(`there is no tool ${ruling.tool}`);
       const valid = chosen.validate ? await chosen.validate(ruling.arguments) : ruling.arguments;
       const place = { ...this.place, names: this.place.names.length ? this.place.names : [this.place.agent] };
-      const result = await this.#places.run(place, () => chosen.execute(valid, options));
-      told = true;
-      await this.report(ruling.id, "succeed", { seconds: seconds(), costUsd: chosen.cost?.(result) });
-      return this.#options.notice && ruling.replaced ? note(result, name, ruling) : result;
+      result = await this.#places.run(place, () => chosen.execute(valid, options));
     } catch (error) {
-      if (!told) {
-        const kind = error instanceof Error ? error.name : typeof error;
-        await this.report(ruling.id, "fail", { seconds: seconds(), error: kind.slice(0, 256) });
-      }
-      throw error;
+      const given = await ruling.fail(error, { seconds: seconds() });
+      throw given.outcome === "released" ? error : new ResultWithheld(given);
     }
+    const given = await ruling.succeed(result, { seconds: seconds(), costUsd: chosen.cost?.(result) });
+    return this.#options.notice && ruling.replaced ? note(given.result, name, ruling) : given.result;
+  }
+
+  /** Give what may be seen of a result, and report the call with its kind of error only if that may be seen. */
+  async #end(ruling, result, outcome, report = {}) {
+    const given = await this.give(ruling, result, { success: outcome === "succeed" });
+    const hidden = given.outcome !== "released" && outcome === "fail";
+    await this.report(ruling.id, outcome, hidden ? { ...report, error: "Error" } : report);
+    return given;
   }
 
   async #ask(where, body, signal) {
@@ -244,6 +296,32 @@ function unruled(call) {
 
 function deny(call, why, reason) {
   return finish({ ...unruled(call), outcome: "deny", why, reason, refusal: REFUSED + reason });
+}
+
+function release(result) {
+  return { outcome: "released", why: "unasked", result, reason: null, scheduler: null };
+}
+
+function withhold(why, reason) {
+  return { outcome: "withheld", why, result: WITHHELD + reason, reason, scheduler: null };
+}
+
+function kindOf(error) {
+  return (error instanceof Error ? error.name : typeof error).slice(0, 256);
+}
+
+/** The words of an error, and of those that caused it: all of them reach whoever catches it. */
+function wordsOf(error) {
+  const words = [];
+  for (let one = error; one instanceof Error && words.length < 8; one = one.cause) {
+    words.push(`${one.name}: ${one.message}`);
+  }
+  return words.length ? words.join("\ncaused by ") : String(error);
+}
+
+/** The beginning of a text, of whole characters. */
+function cut(text) {
+  return text.length <= MAX_RESULT ? text : text.slice(0, MAX_RESULT).replace(/[\ud800-\udbff]$/, "");
 }
 
 function note(result, asked, ruling) {

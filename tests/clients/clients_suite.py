@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from by_word import PROMPT, REASON
+from by_word import KEPT, OTHER, PROMPT, REASON
 from client_world import CLIENTS, HERE, WAIT, ClientWorld
 from frameworks import NoPackages, environment_of
 from hook_world import hook_world
@@ -184,6 +184,89 @@ def test_what_was_installed_is_taken_out_and_the_program_asks_nobody(client, wor
     converse(world, client, Script("free", touches(client, "forbidden")), ready=ready)
     assert files(world) == {"forbidden"}
     assert world.rows("decisions") == []
+
+
+def secrets(world):
+    """Files of which the program's LLM may not have all."""
+    for name, words in (
+        ("keys", "a key-123 b"),
+        ("kept", "kept-word key-123"),
+        ("other", "other-word key-123"),
+    ):
+        (world.folder / f".{name}").write_text(words)
+
+
+@every_client
+def test_of_a_result_the_programs_llm_gets_what_may_be_seen(client, world, scheduler):
+    scheduler("by_word:by_result")
+    secrets(world)
+    script = Script(
+        "results", [[client.use(f"cat .{name}")] for name in ("keys", "kept", "other", "none || true")]
+    )
+    converse(world, client, script, ready=gated(world, client, "by_result"))
+    assert "key-123" not in "".join(script.results)
+    assert "a [withheld: a key] b" in script.results[0]
+    assert KEPT in script.results[1]
+    assert OTHER in script.results[2]
+    assert "No such file" in script.results[3]  # nothing in it is hidden
+
+
+@every_client
+def test_what_a_failed_call_gave_reaches_no_llm_where_any_of_it_is_hidden(client, world, scheduler):
+    """Codex and Copilot CLI tell nothing of it that could be withheld: there it is as their documents say."""
+    if client.name in ("codex", "copilot"):
+        pytest.skip("its hooks cannot withhold what a failed tool gave")
+    scheduler("by_word:by_result")
+    secrets(world)
+    script = Script("failed", [[client.use("cat .keys; false")], *touches(client, "after")])
+    with scripted_llm(script) as url:
+        needed = client.prepare(world.home, url)
+        install(world, client, "--required", "by_result")
+        done = world.run(client, url, script.prompt, env=needed)
+    assert "key-123" not in "".join(script.results)
+    if client.name == "claude":  # the turn has ended
+        assert files(world) == set()
+        assert "[withheld: a key]" in done.stdout + done.stderr
+
+
+@only_claude
+def test_files_and_mcp_tools_of_claude_code_are_ruled_on_too(world, scheduler):
+    scheduler("by_word:by_result")
+    client = CLIENTS["claude"]
+    secrets(world)
+    servers = {"mcpServers": {"here": {"command": "python", "args": [str(HERE / "mcp_tool.py")]}}}
+    path = world.home / "mcp.json"
+    path.write_text(json.dumps(servers))
+    uses = [
+        [Use("Read", {"file_path": str(world.folder / ".keys")})],
+        [Use("Read", {"file_path": str(world.folder / ".kept")})],
+        [Use("mcp__here__read", {"name": ".keys"})],
+        [Use("mcp__here__read", {"name": ".kept"})],
+    ]
+    script = Script("forms", uses)
+    more = ("--mcp-config", str(path))
+    converse(world, client, script, more=more, ready=gated(world, client, "by_result"))
+    assert "key-123" not in "".join(script.results)
+    masked, kept, read, unread = script.results
+    assert "a [withheld: a key] b" in masked
+    assert "a [withheld: a key] b" in read
+    assert KEPT in kept
+    assert KEPT in unread
+
+
+@every_client
+def test_a_prompt_that_a_scheduler_refuses_reaches_no_llm(client, world, scheduler):
+    if client.name == "copilot":
+        pytest.skip("its hooks cannot refuse a prompt")
+    scheduler("by_word:by_prompt")
+    script = Script("unsaid", touches(client, "one"))
+    with scripted_llm(script) as url:
+        needed = client.prepare(world.home, url)
+        install(world, client, "--required", "by_prompt")
+        world.run(client, url, script.prompt, env=needed)
+    assert files(world) == set()
+    converse(world, client, Script("said", touches(client, "two")))
+    assert files(world) == {"two"}
 
 
 @every_client

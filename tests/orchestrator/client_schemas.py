@@ -100,3 +100,32 @@ COPILOT: Final = {
 SCHEMAS: Final = {"claude": CLAUDE, "codex": CODEX, "gemini": GEMINI, "cursor": CURSOR, "copilot": COPILOT}
 SILENT: Final = frozenset({"claude", "codex", "gemini", "copilot"})
 """Who takes an empty answer for one that changes nothing."""
+
+_ENDED: Final = {"continue": {"const": False}, "stopReason": WORDS}
+_GIVEN: Final = _only(
+    ["hookEventName", "updatedToolOutput"], hookEventName={"const": "PostToolUse"}, updatedToolOutput={}
+)
+_BLOCKED: Final = _only(["decision", "reason"], decision={"const": "block"}, reason=WORDS)
+_TEXTS: Final = {
+    "type": "array",
+    "items": _only(["type", "text"], type={"const": "text"}, text={"type": "string"}),
+}
+AFTER_SCHEMAS: Final = {
+    "claude": {
+        "oneOf": [
+            _only(["hookSpecificOutput"], hookSpecificOutput=_GIVEN),
+            _only(["continue", "stopReason", "hookSpecificOutput"], **_ENDED, hookSpecificOutput=_GIVEN),
+            _only(["continue", "stopReason"], **_ENDED),
+        ]
+    },
+    "codex": _BLOCKED,
+    "gemini": _only(["decision", "reason"], decision={"const": "deny"}, reason=WORDS),
+    "copilot": _only(
+        ["modifiedResult"],
+        modifiedResult=_only(
+            ["resultType", "textResultForLlm"], resultType={"const": "success"}, textResultForLlm=WORDS
+        ),
+    ),
+    "cursor": _only(["updated_mcp_tool_output"], updated_mcp_tool_output=_only(["content"], content=_TEXTS)),
+}
+"""What each client takes after a call, to give the LLM another result."""

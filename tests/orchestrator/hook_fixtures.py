@@ -21,6 +21,11 @@ def load(path: Path) -> dict[str, Any]:
     return found
 
 
+def load_named(client: str, name: str) -> dict[str, Any]:
+    """The file of one event of one client."""
+    return load(FOLDER / client / f"{name}.json")
+
+
 def rulings(tool: str, arguments: dict[str, Any], changed: dict[str, Any]) -> dict[str, HookDecision]:
     """What schedulers may say of a call, by the name of its answer in a file."""
     less = dict(list(arguments.items())[1:])

@@ -50,12 +50,13 @@ class Ruler:
 
 
 @contextlib.asynccontextmanager
-async def ruling(server_url, namespace, name="ruler", local_table=b""):
+async def ruling(server_url, namespace, name="ruler", local_table=b"", **fields):
     """A scheduler at work on a real server."""
     ruler = Ruler()
     bus = RedisSchedulerBus(server_url, namespace)
     shared = connect_shared_state(server_url, bus.commands, namespace)
-    worker = Worker(Scheduler(name=name, decide=ruler.decide, local_table=local_table), bus, shared=shared)
+    made = Scheduler(**{"name": name, "decide": ruler.decide, "local_table": local_table, **fields})
+    worker = Worker(made, bus, shared=shared)
     await worker.start()
     try:
         yield ruler

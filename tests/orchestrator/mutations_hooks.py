@@ -5,6 +5,7 @@ from mutation import BUS, ORCHESTRATOR, Mutant
 _AGENTS, _HOOK = f"{ORCHESTRATOR}/coding_agents", f"{ORCHESTRATOR}/commands/hook"
 _SAID = "../orchestrator/coding_agents/test_hook_translation.py"
 _KEPT = "../orchestrator/coding_agents/test_hook_settings.py"
+_GIVEN = "../orchestrator/coding_agents/test_hook_results.py"
 _ASKED = "../orchestrator/serve/test_serve_hooks.py"
 _PARSED = "../orchestrator/serve/test_one_parser.py"
 _READABLE = f"{_SAID}::test_whatever_is_ruled_the_client_can_read_the_answer"
@@ -138,6 +139,34 @@ _CHANGES = (
         "replace_file(self.target, content, mode)",
         "replace_file(self.target, content, None)",
         f"{_KEPT}::test_mode_and_link_stay",
+    ),
+    (
+        "an output of another form is given, which Claude Code passes over",
+        f"{_AGENTS}/claude_output.py",
+        "            if text != own and name in _FIXED:\n",
+        "            if False:\n",
+        f"{_GIVEN}::test_an_output_of_claude_code_keeps_its_form_or_is_one_that_is_known",
+    ),
+    (
+        "a turn goes on after an output that the client may pass over",
+        f"{_AGENTS}/claude.py",
+        '_replace(output.value, "" if output.is_sure else text_of_given(given))',
+        '_replace(output.value, "")',
+        f"{_GIVEN}::test_an_output_of_a_tool_that_is_not_known_ends_the_turn_if_its_form_may_be_another",
+    ),
+    (
+        "the file with the whole output is named",
+        f"{_AGENTS}/claude_output.py",
+        "if name not in _COPIES}\n        return NewOutput(made",
+        "}\n        return NewOutput(made",
+        f"{_GIVEN}::test_a_copy_of_the_output_in_a_file_is_not_named_where_the_output_is_changed",
+    ),
+    (
+        "what failed is given though parts of it are hidden",
+        f"{_AGENTS}/claude.py",
+        "        return _end_turn(text_of_given(given))\n",
+        "        return {}\n",
+        f"{_GIVEN}::test_the_words_of_a_failed_tool_of_claude_code_end_the_turn_where_any_are_hidden",
     ),
     (
         "a hook that cannot run lets the call go",

@@ -6,6 +6,8 @@ _MCP = f"{ORCHESTRATOR}/commands/mcp"
 _RULED = "../orchestrator/commands/test_mcp_ruled.py"
 _HOSTILE = "../orchestrator/commands/test_mcp_hostile.py"
 _PURE = "../orchestrator/commands/test_mcp_values.py"
+_GIVEN = "../orchestrator/commands/test_mcp_results.py"
+_GIVING = "../orchestrator/commands/test_mcp_results_ruled.py"
 
 _CHANGES = (
     (
@@ -126,6 +128,48 @@ _CHANGES = (
         "            trace=trace_of(self._params),\n",
         "",
         f"{_RULED}::test_trace_and_session_of_a_request_are_its_questions_and_the_server_gets_them_as_they_are",
+    ),
+    (
+        "a result is not ruled on",
+        f"{_MCP}/calls.py",
+        "        seen = results.given_result(result, given, None if tool is None else tool.output)\n",
+        "        seen = result\n",
+        f"{_GIVING}::test_what_is_withheld_reaches_no_client",
+    ),
+    (
+        "an error of the server is no result",
+        f"{_MCP}/calls.py",
+        "            if error.code == sdk.REQUEST_TIMEOUT:",
+        "            if True:",
+        f"{_GIVING}::test_an_error_of_the_server_is_a_result_too",
+    ),
+    (
+        "fields that the protocol does not know are not ruled on",
+        f"{_MCP}/results.py",
+        "if name not in _APART and name not in told}",
+        "if False}",
+        f"{_GIVEN}::test_fields_that_the_protocol_does_not_know_are_ruled_on_as_well",
+    ),
+    (
+        "what stands beside a masked result is given as it is",
+        f"{_MCP}/results.py",
+        "        kept = given.clean({name: result[name] for name in _APART[::2] if name in result})\n",
+        "        kept = {name: result[name] for name in _APART[::2] if name in result}\n",
+        f"{_GIVEN}::test_both_copies_and_what_is_told_beside_them_are_masked_together",
+    ),
+    (
+        "data that no rule has seen are given with a masked result",
+        f"{_MCP}/results.py",
+        "    if block == told and told is own and",
+        "    if block == told and",
+        f"{_GIVEN}::test_data_are_told_by_type_and_size_and_are_not_given_where_anything_is_hidden",
+    ),
+    (
+        "a promise of form is broken",
+        f"{_MCP}/results.py",
+        '        made["isError"] = True\n',
+        "        pass\n",
+        f"{_GIVEN}::test_a_promise_of_form_is_kept_or_the_result_is_an_error",
     ),
     (
         "what nobody listens to is kept",

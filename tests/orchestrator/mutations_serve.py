@@ -104,4 +104,28 @@ MUTANTS = (
         "            pass\n",
         f"{_TESTS}/test_serve_service.py::test_who_does_not_come_back_has_withdrawn_its_call",
     ),
+    Mutant(
+        "serve",
+        "a call has several results",
+        f"{_SERVE}/result_handler.py",
+        "        elif found.digest != digest:\n",
+        "        elif False:\n",
+        f"{_TESTS}/test_serve_results.py::test_the_same_result_is_ruled_on_once_and_a_call_has_one",
+    ),
+    Mutant(
+        "serve",
+        "the same result is asked about again",
+        f"{_SERVE}/result_handler.py",
+        "        if result.given is not None:\n            return",
+        "        if False:\n            return",
+        f"{_TESTS}/test_serve_results.py::test_the_same_result_is_ruled_on_once_and_a_call_has_one",
+    ),
+    Mutant(
+        "serve",
+        "a held result is released once nobody waits any longer",
+        f"{_SERVE}/result_handler.py",
+        "            given = withhold(*_WHY[abandoned.why])\n        except",
+        "            given = GivenResult(asked.result)\n        except",
+        f"{_TESTS}/test_serve_results.py::test_a_held_result_is_pending_for_who_can_wait_and_withheld_for_others",
+    ),
 )

@@ -1,29 +1,37 @@
-"""Claude Code's hooks `PreToolUse`, `PostToolUse` and `PostToolUseFailure`, as commands or over HTTP. Pure.
+"""Claude Code's hooks `PreToolUse`, `PostToolUse`, `PostToolUseFailure` and `UserPromptSubmit`. Pure.
 
-It follows the hooks reference and the behaviour of 2.1.319 (November 2026). A sub-agent's calls bear
-`agent_id` and `agent_type` beside the session of the whole conversation.
+It follows the hooks reference and the behaviour of 2.1.319 (November 2026). They are commands, or asked over
+HTTP. A sub-agent's calls bear `agent_id` and `agent_type` beside the session of the whole conversation. The
+words of a tool that failed cannot be replaced: to keep them from the LLM, the turn ends.
 """
 
 from collections.abc import Mapping
 from typing import Any, Final
 
+from toolgate_orchestrator.coding_agents.claude_output import make_output, withhold_output
 from toolgate_orchestrator.coding_agents.event import (
     MAX_PATH,
+    MAX_TEXT,
     Ability,
     HookEvent,
+    RuledResult,
     arguments_of,
     text_of,
     word_of,
 )
+from toolgate_orchestrator.coding_agents.given_text import text_of_given
 
 BEFORE: Final = "PreToolUse"
 AFTER: Final = ("PostToolUse", "PostToolUseFailure")
+PROMPT: Final = "UserPromptSubmit"
 CAN: Final[frozenset[Ability]] = frozenset({"arguments", "ask"})
 
 
 def read(fields: Mapping[str, Any], client: str = "claude", can: frozenset[Ability] = CAN) -> HookEvent:
     """Read an event. Raise MalformedEvent for one that cannot be read."""
     name = text_of(fields, "hook_event_name", needed=True)
+    if name == PROMPT:
+        return read_prompt(fields, client, name)
     if name != BEFORE and name not in AFTER:
         return HookEvent(client, name, "other")
     arguments, whole = arguments_of(fields, "tool_input")
@@ -44,7 +52,54 @@ def read(fields: Mapping[str, Any], client: str = "claude", can: frozenset[Abili
         can if whole else can - {"arguments"},
         "fail" if failed else "succeed",
         kind if failed else "",
+        result=fields.get("error") if failed else fields.get("tool_response"),
+        can_withhold=name in AFTER,
     )
+
+
+def read_prompt(fields: Mapping[str, Any], client: str, name: str) -> HookEvent:
+    """Read the event of a user's words."""
+    return HookEvent(
+        client,
+        name,
+        "prompt",
+        session=text_of(fields, "session_id", needed=True),
+        cwd=text_of(fields, "cwd", limit=MAX_PATH),
+        agent_id=text_of(fields, "agent_id"),
+        agent_type=text_of(fields, "agent_type"),
+        text=text_of(fields, "prompt", limit=MAX_TEXT),
+    )
+
+
+def give(event: HookEvent, given: RuledResult) -> dict[str, Any]:
+    """Return the answer that gives the LLM a ruled result in place of the tool's own."""
+    if event.outcome != "succeed":
+        return _end_turn(text_of_given(given))
+    output = make_output(event.tool, event.result, given)
+    return _replace(output.value, "" if output.is_sure else text_of_given(given))
+
+
+def withhold(event: HookEvent, words: str) -> dict[str, Any]:
+    """Return the answer that keeps a result from the LLM."""
+    if event.outcome != "succeed":
+        return _end_turn(words)
+    output = withhold_output(event.tool, event.result, words)
+    return _replace(output.value, "" if output.is_sure else words)
+
+
+def refuse_prompt(reason: str) -> dict[str, Any]:
+    """Return the answer that keeps the user's words from the LLM; the user reads the reason."""
+    return {"decision": "block", "reason": reason}
+
+
+def _replace(output: Any, ends: str) -> dict[str, Any]:
+    """Return the answer with another output; with `ends`, the turn ends: the client may not take it."""
+    told = {"hookEventName": AFTER[0], "updatedToolOutput": output}
+    return {**(_end_turn(ends) if ends else {}), "hookSpecificOutput": told}
+
+
+def _end_turn(words: str) -> dict[str, Any]:
+    return {"continue": False, "stopReason": words}
 
 
 def deny(event: HookEvent | None, reason: str) -> dict[str, Any]:

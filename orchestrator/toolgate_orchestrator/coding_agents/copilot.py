@@ -3,7 +3,7 @@
 It follows GitHub's hooks reference (autumn 2026) and the behaviour of 1.0.102. An event in camelCase does not
 bear its name; its fields tell which event it is. Calls have no id, so their arguments identify them. The
 cloud agent takes `ask` for a denial. A sub-agent's events bear a session of their own and the id of the agent
-that started it.
+that started it. The result of a tool that succeeded can be replaced, the words of one that failed cannot.
 """
 
 from collections.abc import Mapping
@@ -14,9 +14,11 @@ from toolgate_orchestrator.coding_agents.event import (
     Ability,
     HookEvent,
     MalformedEvent,
+    RuledResult,
     arguments_of,
     text_of,
 )
+from toolgate_orchestrator.coding_agents.given_text import text_of_given
 
 CAN: Final[frozenset[Ability]] = frozenset({"arguments", "ask"})
 _TOOLS: Final = ("tool_name", "toolName")
@@ -47,6 +49,8 @@ def read(fields: Mapping[str, Any]) -> HookEvent:
         can=CAN if whole else CAN - {"arguments"},
         outcome="fail" if failed else "succeed",
         error="tool_failed" if failed else "",
+        result=fields.get("error") if failed else fields.get("toolResult", fields.get("tool_result")),
+        can_withhold=plain == "postToolUse",
     )
 
 
@@ -77,3 +81,18 @@ def ask(event: HookEvent, arguments: Mapping[str, Any] | None, prompt: str) -> d
 def proceed(event: HookEvent | None) -> dict[str, Any] | None:
     """Return no answer: the client does what it would do without a hook."""
     return None
+
+
+def give(event: HookEvent, given: RuledResult) -> dict[str, Any]:
+    """Return the answer that gives the LLM a ruled result in place of the tool's own."""
+    return withhold(event, text_of_given(given, "textResultForLlm", "text_result_for_llm"))
+
+
+def withhold(event: HookEvent, words: str) -> dict[str, Any]:
+    """Return the answer that keeps a result from the LLM."""
+    return {"modifiedResult": {"resultType": "success", "textResultForLlm": words}}
+
+
+def refuse_prompt(reason: str) -> None:
+    """Return no answer: Copilot CLI cannot keep the user's words from the LLM."""
+    return

@@ -5,7 +5,7 @@ a limit, and an error for a wrong type names the field.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from toolgate_bus.errors import ToolgateError
 from toolgate_bus.protocol.json_values import NotJson, UnreadableJson, read_json
@@ -17,6 +17,7 @@ Outcome = Literal["succeed", "fail", "release"]
 
 MAX_PATH: Final = 4096
 MAX_ERROR: Final = 64
+MAX_TEXT: Final = 1 << 25
 PROBE: Final = "toolgate_probe"
 """Tool of the test call by which `toolgate hook status` checks that a hook answers. Its calls never run."""
 PROBED: Final = "the hook of Toolgate works: this test call is never run, and not recorded"
@@ -33,8 +34,9 @@ class HookEvent(NamedTuple):
     client: str
     name: str
     """Name of the event in the client's words."""
-    kind: Literal["before", "after", "other"]
-    """Kind of the event: `before` a call, `after` a call, or `other`, which Toolgate ignores."""
+    kind: Literal["before", "after", "prompt", "other"]
+    """Kind of the event: `before` a call, `after` a call, a `prompt` of the user that is to begin a turn, or
+    `other`, which Toolgate ignores."""
     tool: str = ""
     arguments: Mapping[str, Any] = {}
     session: str = ""
@@ -56,6 +58,12 @@ class HookEvent(NamedTuple):
     """Part of the arguments that identifies a call without an id; None if all of them do."""
     above: str = ""
     """Id of the agent that started this sub-agent, if the client gives the sub-agent a session of its own."""
+    result: Any = None
+    """What the tool gave, or the words of its error, for `after`."""
+    can_withhold: bool = False
+    """True if an answer to this event can keep the result from the LLM, for `after`."""
+    text: str = ""
+    """Words of the user, for `prompt`."""
 
 
 class HookDecision(NamedTuple):
@@ -67,6 +75,26 @@ class HookDecision(NamedTuple):
     arguments: Mapping[str, Any] = {}
     reason: str = ""
     """Reason for the LLM, for `deny`; question to the person, for `ask`."""
+
+
+class RuledResult(Protocol):
+    """What an LLM may get of a call's result. (`GivenResult` is one.)"""
+
+    @property
+    def value(self) -> Any:
+        """What to use in place of the tool's result."""
+
+    @property
+    def outcome(self) -> Literal["released", "masked", "replaced", "withheld"]:
+        """What became of the result."""
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """Texts that were hidden in it."""
+
+    @property
+    def changed(self) -> bool:
+        """True if the value is not the tool's own result."""
 
 
 def read_object(body: bytes) -> dict[str, Any]:

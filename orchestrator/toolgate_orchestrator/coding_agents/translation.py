@@ -2,6 +2,7 @@
 
     event = read_event("claude", body)                    raises MalformedEvent
     body = write_answer("claude", event, ruling)          for stdout or the response
+    body = write_result("claude", event, given)           after the call, with the ruling on its result
     body = write_fault("claude", event, reason, denies)   if there is no ruling
 
 A ruling that a client cannot carry out becomes a denial; the unchanged call never runs instead. Every answer
@@ -17,7 +18,13 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.json_values import same_json
 
 from toolgate_orchestrator.coding_agents import claude, codex, copilot, cursor, gemini
-from toolgate_orchestrator.coding_agents.event import HookDecision, HookEvent, MalformedEvent, read_object
+from toolgate_orchestrator.coding_agents.event import (
+    HookDecision,
+    HookEvent,
+    MalformedEvent,
+    RuledResult,
+    read_object,
+)
 
 CLIENTS: Final[Mapping[str, ModuleType]] = {
     "claude": claude,
@@ -40,6 +47,9 @@ NO_REASON: Final = "The call was denied, and no reason was given."
 NO_PROMPT: Final = "May this call run?"
 CHANGED: Final = "A scheduler chose other arguments."
 FAULT: Final = "Toolgate could not rule on this call, so it was not run: {}."
+RESULT_FAULT: Final = "The tool ran, but its result is withheld: Toolgate could not rule on it: {}."
+PROMPT_FAULT: Final = "Toolgate could not rule on this prompt, so it was not sent: {}."
+UNSENT: Final = "The prompt was not sent: "
 
 
 def read_event(client: str, body: bytes) -> HookEvent:
@@ -60,6 +70,9 @@ def write_answer(client: str, event: HookEvent, ruling: HookDecision, notice: st
     `notice` is shown to the user if the call runs unchanged and the client can show it.
     """
     module = _module(client)
+    if event.kind == "prompt":
+        allowed = ruling.outcome == "continue"
+        return _dump(_let_pass(client) if allowed else module.refuse_prompt(_words(UNSENT + ruling.reason)))
     if event.kind != "before":
         return b""
     answer = _answer(module, event, ruling)
@@ -71,11 +84,32 @@ def write_answer(client: str, event: HookEvent, ruling: HookDecision, notice: st
         return _dump(module.deny(event, _cannot(client, "run it with the arguments that were chosen")))
 
 
+def write_result(client: str, event: HookEvent, given: RuledResult) -> bytes:
+    """Return the client's answer after a call; empty if its result was released, or cannot be withheld."""
+    if not given.changed or not event.can_withhold:
+        return b""
+    module = _module(client)
+    try:
+        return _dump(module.give(event, given))
+    except Exception:  # noqa: BLE001 - whatever fails here, the result was to be changed: it is not given
+        return _dump(module.withhold(event, _words(RESULT_FAULT.format("it cannot be written"))))
+
+
+def _let_pass(client: str) -> dict[str, Any] | None:
+    """Return the answer that lets a prompt pass."""
+    return {"continue": True} if client == "cursor" else None
+
+
 def write_fault(client: str, event: HookEvent | None, reason: str, *, denies: bool) -> bytes:
     """Return the client's answer if there is no ruling. `event` is None if it could not be read."""
     module = _module(client)
+    if event is not None and event.kind == "prompt":
+        refused = module.refuse_prompt(_words(PROMPT_FAULT.format(reason))) if denies else _let_pass(client)
+        return _dump(refused)
     if event is not None and event.kind != "before":
-        return b""
+        if not (denies and event.can_withhold):
+            return b""
+        return _dump(module.withhold(event, _words(RESULT_FAULT.format(reason))))
     return _dump(module.deny(event, _words(FAULT.format(reason))) if denies else module.proceed(event))
 
 

@@ -437,6 +437,11 @@ class Gate:
         planned = any(one.results for one in self.config.schedulers.values())
         return planned or (self._client is not None and bool(self._client.directory.of_results))
 
+    def requires_ruling(self, tool: str, *, of_result: bool = False) -> bool:
+        """Return whether a required scheduler is asked about calls of a tool, or about their results."""
+        audience = self._result_audience(tool) if of_result else self._audience(tool)
+        return any(audience.required.values())
+
     async def rule_on_result(
         self,
         call: Call,

@@ -245,3 +245,61 @@ def test_it_has_no_dependencies_and_ships_what_it_names():
     package = json.loads((GUARD / "package.json").read_text())
     assert "dependencies" not in package
     assert all((GUARD / name).is_file() for name in package["files"])
+
+
+async def test_a_tool_gives_what_may_be_seen_of_its_result(sidecar, node, schedulers, wait_until):
+    await schedulers.start("by_result:by_result")
+    said = await node(f"""
+      const guard = new Guard({options(sidecar)});
+      const seen = [];
+      const give = guard.tool("give", async ({{ words }}) => words);
+      const fail = guard.tool("fail", async ({{ words }}) => {{
+        throw new RangeError("no", {{ cause: new Error(words) }});
+      }});
+      const ask = async (words) => await give({{ words }});
+      const soon = () => new Promise((go) => setTimeout(go, 50));
+      while (!(await guard.decide({{ tool: "give" }})).rules_on_result) await soon();
+      const plain = {{ a: 1 }};
+      seen.push((await guard.tool("same", async () => plain)({{}})) === plain);
+      seen.push(await ask("a key-abc b"), await ask({{ list: ["key-abc"] }}));
+      seen.push(await ask("withhold-me key-abc"), await ask("replace-me"), await ask("hold-me"));
+      for (const words of ["key-abc", "nothing of note"]) {{
+        const told = (error) => [error.name, error.message, error.cause?.message ?? null];
+        seen.push(await fail({{ words }}).catch(told));
+      }}
+      const ruling = await guard.decide({{ tool: "give" }});
+      const given = await ruling.succeed("key-abc", {{ seconds: 1 }});
+      seen.push([given.outcome, given.result], await guard.report(ruling.id, "succeed"));
+      console.log(JSON.stringify(seen));
+      guard.close();
+    """)
+    assert said == [
+        True,
+        "a [withheld: a key] b",
+        {"list": ["[withheld: a key]"]},
+        "The tool ran, but its result is withheld: that leaves nobody's house",
+        "something else",
+        "hold-me",
+        ["ResultWithheld", "RangeError: no\ncaused by Error: [withheld: a key]", None],
+        ["RangeError", "no", "nothing of note"],
+        ["masked", "[withheld: a key]"],
+        False,
+    ]
+
+
+async def test_a_result_that_cannot_be_ruled_on_is_withheld(sidecar, node, schedulers):
+    await schedulers.start("by_result:by_result")
+    said = await node(f"""
+      const guard = new Guard({options(sidecar)});
+      const soon = () => new Promise((go) => setTimeout(go, 50));
+      while (!(await guard.decide({{ tool: "give" }})).rules_on_result) await soon();
+      const round = {{}};
+      round.self = round;
+      const results = [round, ["key-abc".repeat(200_000)], 10n];
+      const give = guard.tool("give", async ({{ at }}) => results[at]);
+      const seen = [await give({{ at: 0 }}), await give({{ at: 1 }}), await give({{ at: 2 }})];
+      console.log(JSON.stringify(seen));
+      guard.close();
+    """)
+    assert all(one.startswith("The tool ran, but its result is withheld: ") for one in said)
+    assert "larger than 1024 KiB" in said[1]

@@ -62,7 +62,7 @@ class Sidecar:
     def __init__(self, gate, tokens=(), **fields):
         self.now = 100.0
         self.facts = []
-        gate.note = lambda event, data: self.facts.append((event, dict(data)))
+        gate.note = gate._results._note = lambda event, data: self.facts.append((event, dict(data)))
         self.gate, self.service = gate, SidecarService(gate, lambda: self.now)
         pages = make_pages(self.service, "http://localhost", "1.2.3")
         self.app = SidecarApp(self.service, AccessTokens(tokens), pages, **fields)

@@ -15,8 +15,6 @@ from toolgate_bus.errors import ConfigError
 
 Scope = Literal["user", "project"]
 TIMEOUT_S: Final = 120
-AFTER_S: Final = 30
-"""Timeout of a hook after a call, in seconds. Such a hook has nothing to decide."""
 FALLBACK: Final = "|| sh -c 'echo The hook of Toolgate failed, so the call was not run. >&2; exit 2'"
 """Words after the command that deny the call if the process fails: every client takes exit code 2 for a
 denial, and every shell takes these words."""
@@ -35,6 +33,8 @@ class ClientFiles(NamedTuple):
     before: str
     after: tuple[str, ...]
     """Events after a call. `before` is the event before one."""
+    prompt: str = ""
+    """Event of the user's words before a turn; empty if the client's hooks cannot refuse it."""
     home: str = ""
     """Environment variable that replaces the first folder of `user`; empty if there is none."""
     grouped: bool = True
@@ -54,8 +54,11 @@ CLIENTS: Final[Mapping[str, ClientFiles]] = {
         ".claude/settings.json",
         "PreToolUse",
         ("PostToolUse", "PostToolUseFailure"),
+        "UserPromptSubmit",
         home="CLAUDE_CONFIG_DIR",
         notes=(
+            "Results are masked, replaced or withheld, from 2.1.233 on. For a failed tool the turn ends.",
+            "A failure that the client tells no hook, such as a missing file, is not ruled on.",
             "Sub-agents ask as well, and are shown below their agent; versions before 2.1.233 did not ask.",
             "From 2.1.295 on, a hook that crashes or is late denies the call (onFailure: block).",
         ),
@@ -66,8 +69,10 @@ CLIENTS: Final[Mapping[str, ClientFiles]] = {
         ".codex/hooks.json",
         "PreToolUse",
         ("PostToolUse",),
+        "UserPromptSubmit",
         home="CODEX_HOME",
         notes=(
+            "A masked or withheld result is given as the words of a block. Failed tools are not ruled on.",
             "Codex runs a new or changed hook only once you have trusted it: open /hooks in Codex.",
             "Hooks need Codex 0.124 or newer; a late hook lets the call run.",
             "A failed tool sends no event, so its reservation is settled at the estimate.",
@@ -79,8 +84,10 @@ CLIENTS: Final[Mapping[str, ClientFiles]] = {
         ".gemini/settings.json",
         "BeforeTool",
         ("AfterTool",),
+        "BeforeAgent",
         comments=True,
         notes=(
+            "A masked or withheld result is given as the reason of a denial.",
             "A late hook lets the call run.",
             "Sub-agents in its process ask under the same session; remote agents do not ask.",
         ),
@@ -91,9 +98,11 @@ CLIENTS: Final[Mapping[str, ClientFiles]] = {
         ".cursor/hooks.json",
         "preToolUse",
         ("postToolUse", "postToolUseFailure"),
+        "beforeSubmitPrompt",
         grouped=False,
         root={"version": 1},
         notes=(
+            "Only results of MCP tools are ruled on: hooks cannot withhold those of Cursor's own tools.",
             "If a scheduler is required, a hook that crashes or is late denies the call (failClosed).",
             "It is not known whether sub-agents' calls ask: deny the tool Task if that matters.",
         ),
@@ -108,6 +117,7 @@ CLIENTS: Final[Mapping[str, ClientFiles]] = {
         grouped=False,
         root={"version": 1},
         notes=(
+            "Results are masked, replaced or withheld. Those of failed tools, and prompts, are not ruled on.",
             "A hook that crashes denies the call; a late one lets it run.",
             "Sub-agents ask as well, and are shown below their agent; in 1.0.12 and 1.0.31 they did not ask.",
         ),
@@ -145,13 +155,13 @@ def make_entries(settings: HookSettings) -> dict[str, dict[str, Any]]:
     files = CLIENTS[settings.client]
     return {
         event: {"hooks": [handler]} if files.grouped else handler
-        for event in (files.before, *files.after)
+        for event in filter(None, (files.before, *files.after, files.prompt))
         for handler in (_make_handler(settings, event, is_before=event == files.before),)
     }
 
 
 def _make_handler(settings: HookSettings, event: str, *, is_before: bool) -> dict[str, Any]:
-    client, seconds = settings.client, settings.timeout_s if is_before else min(AFTER_S, settings.timeout_s)
+    client, seconds = settings.client, settings.timeout_s
     denies = is_before and bool(settings.required)
     if settings.url:
         return _make_http(settings, seconds, denies=denies)

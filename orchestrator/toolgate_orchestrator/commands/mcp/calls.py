@@ -2,10 +2,10 @@
 
 tools/call ─▶ Guard.rule ─┬─ deny ─▶ an error that the LLM reads
                           ├─ ask ──▶ elicitation, or input_required and the client calls again
-                          └─ the call, or another one ─▶ its server ─▶ the result, as it is
+                          └─ the call, or another one ─▶ its server ─▶ Ruling.give ─▶ the result
 
 The call that runs is the one that was ruled on. If the tool's description has changed by then, the call does
-not run.
+not run. Results and errors of the server are ruled on as well, if any scheduler rules on results of the tool.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 from toolgate_bus.telemetry.printable import shorten, visible
 
-from toolgate_orchestrator.commands.mcp import answers, sdk
+from toolgate_orchestrator.commands.mcp import answers, results, sdk
 from toolgate_orchestrator.commands.mcp.answers import Answer
 from toolgate_orchestrator.commands.mcp.backends import Backends
 from toolgate_orchestrator.commands.mcp.catalog import Catalog, KnownTool, is_tool_name
@@ -48,9 +48,11 @@ from toolgate_orchestrator.commands.mcp.questions import (
     digest_tool,
     read_state,
 )
+from toolgate_orchestrator.commands.mcp.upstream import Upstream
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.decision.question.shown_call import question_about, question_text
+from toolgate_orchestrator.decision.results.given_result import GivenResult
 from toolgate_orchestrator.guard.answer import AskHow
 from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.ruling import Ruling
@@ -295,11 +297,41 @@ class _OneCall:
         params = params if tool is None or params.get("name") == tool.own else {**params, "name": tool.own}
         schema = None if tool is None else tool.schema
         try:
-            result = await server.request(self._exchange, CALL, params, schema)
+            result = await self._request(ruling, server, params, schema)
+            if self._modern and answers.needs_input(result):
+                state = result.get("requestState")
+                self._calls._questions.keep_round(state, self._digest(), ruling, self._session)
+                return result
+            value, success = results.value_of(result), not results.is_error(result)
+            given = await self._give(ruling, value, success=success)
         except BaseException as error:
             ruling.fail("McpError" if isinstance(error, sdk.MCPError) else error)
             raise
-        return self._report(ruling, result)
+        seen = results.given_result(result, given, None if tool is None else tool.output)
+        return self._report(ruling, result, seen, is_ruled_on=given.why != "unasked")
+
+    async def _request(
+        self, ruling: Ruling, server: Upstream, params: Message, schema: Mapping[str, Any] | None
+    ) -> Message:
+        """Return the server's result. Raise MCPError; what the server says in it is ruled on, too."""
+        try:
+            return await server.request(self._exchange, CALL, params, schema)
+        except sdk.MCPError as error:
+            if error.code == sdk.REQUEST_TIMEOUT:  # these are words of the proxy
+                raise
+            value = results.value_of_error(error.message, error.data)
+            given = await self._give(ruling, value, success=False)
+            if not given.changed:
+                raise
+            words, data = results.given_error(given)
+            raise sdk.MCPError(error.code, words, data) from None
+
+    async def _give(self, ruling: Ruling, value: Any, *, success: bool) -> GivenResult:
+        """Return what the client may see of this; its user is asked if that is possible during a request."""
+        ask = self._elicit if self._calls.elicits and not self._modern else None
+        self._waits_for = ""
+        async with self._tell_of_waiting():
+            return await ruling.give(value, success=success, ask=ask, on_hold=self._note_hold)
 
     def _is_own(self, ruling: Ruling) -> bool:
         """Return whether the client's parameters can be sent on: unchanged, and without an answer to
@@ -311,23 +343,22 @@ class _OneCall:
         kept = {key: value for key, value in self._params.items() if key not in left_out}
         return {**kept, "name": ruling.tool, "arguments": ruling.arguments}
 
-    def _report(self, ruling: Ruling, result: Message) -> Message:
-        if self._modern and answers.needs_input(result):
-            self._calls._questions.keep_round(
-                result.get("requestState"), self._digest(), ruling, self._session
-            )
-            return result
+    def _report(self, ruling: Ruling, result: Message, seen: Message, *, is_ruled_on: bool) -> Message:
+        """Report the end of a call, with the cost of its result. Return what the client may see of that.
+
+        A result that is ruled on may hold what nobody is to guess: its own fact has a digest with a key.
+        """
         try:
             cost = answers.cost_of(result, self._calls._cost_meta)
-            if result.get("isError") is True:
+            if results.is_error(result):
                 ruling.fail("ToolError", cost=cost)
             else:
-                ruling.succeed(result, cost=cost)
+                ruling.succeed(None if is_ruled_on else seen, cost=cost)
         except Exception as error:  # noqa: BLE001 - the call has run: its result must reach the client
             _log.error("a result could not be reported", error=where(error))
-        if not ruling.notice:
-            return result
-        return with_meta(answers.with_notice(result, ruling.notice), **{DECISION: ruling.id})
+        if ruling.notice:
+            seen = answers.with_notice(seen, ruling.notice)
+        return with_meta(seen, **{DECISION: ruling.id}) if ruling.notice or seen is not result else seen
 
 
 CHANGED_SINCE: Final = "the tool has changed since the ruling was requested. Look at it, and call again."

@@ -167,14 +167,23 @@ def call_of(asked: EvaluationRequest, group: str = "") -> DecideRequest:
     return _read(DecideRequest, fields, "the call")
 
 
+_TOLD: Final = (
+    "id",
+    "outcome",
+    "why",
+    "reason",
+    "scheduler",
+    "token",
+    "question",
+    "stop",
+    "rules_on_result",
+)
+
+
 def evaluation_body(ruling: Mapping[str, Any]) -> dict[str, Any]:
     """Return a ruling as a decision: true only if the call runs exactly as it was sent."""
     outcome = ruling["outcome"]
-    context = {
-        name: ruling[name]
-        for name in ("id", "outcome", "why", "reason", "scheduler", "token", "question", "stop")
-        if ruling.get(name)
-    }
+    context = {name: ruling[name] for name in _TOLD if ruling.get(name)}
     if outcome in ("modify", "ask"):
         context |= {"tool": ruling["tool"], "arguments": ruling["arguments"]}
     return {"decision": outcome == "continue", "context": context}

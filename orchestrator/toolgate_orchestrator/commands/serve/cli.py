@@ -149,6 +149,7 @@ def serve(
     ):
         gate_config = complete(own, settings)
         place = _ServePlace(bound, url, path, tls, AccessTokens(tokens), grace, idle_exit, as_json)
+        place.serves_hooks = keep_open is not None
         run_async(lambda: _run(gate_config, place))
 
 
@@ -207,7 +208,20 @@ class _ServePlace:
         self.bound, self.tls, self.tokens, self.grace_s = bound, tls, tokens, grace_s
         self.idle_s = idle_s
         self._path, self._as_json = path, as_json
+        self.serves_hooks = False
+        """True if a hook of a coding agent started this sidecar, and looks for its notes."""
         self.url = UNIX_URL if address is None else address.url(tls=tls is not None)
+
+    def note_required(self, points: frozenset[str]) -> None:
+        """Note beside the socket what required schedulers rule on, for hooks that find no sidecar later."""
+        if self._path is None or not self.serves_hooks:
+            return
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        try:
+            with os.fdopen(os.open(self._path.with_suffix(".points"), flags, 0o600), "w") as opened:
+                opened.write(" ".join(sorted(points)))
+        except OSError as error:
+            err_console.print(f"{escape(str(error))}: a hook without a sidecar will give results unruled")
 
     def ready(self) -> None:
         """Print where the sidecar listens."""
@@ -228,7 +242,11 @@ async def _run(config: ToolgateConfig, place: _ServePlace) -> None:
         service = SidecarService(gate)
         pages = make_pages(service, place.url, version("toolgate-bus"))
         hooks = HookHandler(
-            service, denies=lambda: gate.ruled, unruled=lambda: gate.vacancy.line, idle_s=place.idle_s
+            service,
+            denies=lambda: gate.ruled,
+            unruled=lambda: gate.vacancy.line,
+            idle_s=place.idle_s,
+            note_required=place.note_required,
         )
         app = SidecarApp(service, place.tokens, pages, hooks)
         sweeping = asyncio.create_task(service.sweep(), name="toolgate-serve-sweep")

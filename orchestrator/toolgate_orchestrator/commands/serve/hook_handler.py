@@ -1,14 +1,17 @@
 """Answers the hooks of coding agents: `POST /hooks/{client}` takes an event and returns that client's answer.
 
     before ─▶ read_event ─▶ service.decide ─▶ write_answer    calls that may run are kept by their ids,
-    after  ─▶ read_event ─▶ report of the decision kept       if they have any, and arguments
+    after  ─▶ read_event ─▶ results.give   ─▶ write_result    if they have any, and arguments
+                                 └▶ report of the decision kept
+    prompt ─▶ read_event ─▶ service.decide, as `turn:input`, if any scheduler names that
 
-A client reports a call's result by another event, from another process. The decision is kept in between,
-within bounds, so that results are reported and budgets settle. If the client asks its user, a call that ran
-was allowed by the user. `app` handles HTTP, and `coding_agents` translates for each client.
+A client tells a call's result by another event, from another process. The decision is kept in between,
+within bounds, so that results are ruled on and reported, and budgets settle. If the client asks its user, a
+call that ran was allowed by the user. `app` handles HTTP, and `coding_agents` translates for each client.
 """
 
 import asyncio
+import contextlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -20,10 +23,17 @@ from toolgate_bus.errors import ToolgateError
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 
+from toolgate_orchestrator.calls.result_parts import describe_data
 from toolgate_orchestrator.coding_agents.agent_tree import AgentPlace, AgentTree
 from toolgate_orchestrator.coding_agents.call_memory import CallMemory
 from toolgate_orchestrator.coding_agents.event import PROBE, PROBED, HookDecision, HookEvent, MalformedEvent
-from toolgate_orchestrator.coding_agents.translation import read_event, write_answer, write_fault
+from toolgate_orchestrator.coding_agents.translation import (
+    read_event,
+    write_answer,
+    write_fault,
+    write_result,
+)
+from toolgate_orchestrator.commands.serve.open_calls import RuledCall
 from toolgate_orchestrator.commands.serve.patience import Abandonment, Gone
 from toolgate_orchestrator.commands.serve.problems import Problem
 from toolgate_orchestrator.commands.serve.requests import (
@@ -34,6 +44,7 @@ from toolgate_orchestrator.commands.serve.requests import (
 )
 from toolgate_orchestrator.commands.serve.rulings import STOPPED
 from toolgate_orchestrator.commands.serve.service import SidecarService
+from toolgate_orchestrator.decision.results.given_result import GivenResult
 from toolgate_orchestrator.decision.vacancy import tell
 
 MAX_EVENT: Final = 32 * 1024 * 1024
@@ -48,6 +59,11 @@ TURN_S: Final = 120.0
 """Seconds of silence after which a session is no longer shown."""
 RUNS_S: Final = 3600.0
 """Seconds after which a call without a report is no longer waited for."""
+INPUT: Final = "turn:input"
+"""Name under which the user's words are ruled on."""
+RESULTS: Final = "results"
+PROMPTS: Final = "prompts"
+_FAILED: Final = "tool_failed"
 _log = get_logger("toolgate.serve")
 
 
@@ -72,13 +88,18 @@ class HookHandler:
         unruled: Callable[[], str] = lambda: "",
         idle_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
+        note_required: Callable[[frozenset[str]], None] = lambda _: None,
     ) -> None:
         """`denies` tells whether a fault or an unreadable event denies: true if a scheduler might object.
+
+        `note_required` is called with what a required scheduler rules on beside calls, when that is learned:
+        `results`, `prompts`. A hook that cannot reach the sidecar later then withholds them.
 
         `unruled` is the line for the user while calls run without rulings; empty while they are ruled on.
         `idle_s` is how long the sidecar stays without requests, in seconds; 0: for ever.
         """
         self._service, self._denies, self._unruled, self._clock = service, denies, unruled, clock
+        self._note_required, self._required = note_required, frozenset[str]()
         self._informed: OrderedDict[str, None] = OrderedDict()
         """Sessions whose user has seen that line."""
         self._turn_s = max(1.0, min(TURN_S, idle_s or TURN_S))
@@ -95,11 +116,15 @@ class HookHandler:
             event = self._tree.restore(read_event(client, body))
             if event.kind == "before" and event.tool == PROBE:
                 return await self._answer_probe(client, event)
+            self._learn(event)
             if event.kind == "before":
                 ruling = await self._rule(event, timeout_s, gone, agent or client)
                 return write_answer(client, event, ruling, self._find_notice(event, ruling))
             if event.kind == "after":
-                await self._report(event)
+                given = await self._end(event, timeout_s, gone, agent or client)
+                return b"" if given is None else write_result(client, event, given)
+            if event.kind == "prompt":
+                return write_answer(client, event, await self._rule_on_prompt(event, timeout_s, gone, agent))
             return b""
         except Abandonment:
             raise
@@ -115,9 +140,28 @@ class HookHandler:
         except Exception as error:  # noqa: BLE001 - a fault of ours must let no call run
             _log.error("a hook could not be answered", client=client, error=where(error))
             reason = "the sidecar failed on it; see its log"
-        if not self._denies():
+        denies = self._denies_fault(event)
+        if not denies:
             tell(f"a call of {client} ran without a ruling: {reason}")
-        return write_fault(client, event, reason, denies=self._denies())
+        return write_fault(client, event, reason, denies=denies)
+
+    def _denies_fault(self, event: HookEvent | None) -> bool:
+        """Return whether a call may not run, or a result or prompt may not be given, if nobody could rule."""
+        if event is None or event.kind == "before":
+            return self._denies()
+        results, service = self._service.results, self._service
+        return results.must_rule_on(event.tool) if event.kind == "after" else service.must_rule_on(INPUT)
+
+    def _learn(self, event: HookEvent) -> None:
+        """Note what required schedulers rule on beside calls."""
+        found = set(self._required)
+        if event.tool and RESULTS not in found and self._service.results.must_rule_on(event.tool):
+            found.add(RESULTS)
+        if PROMPTS not in found and self._service.must_rule_on(INPUT):
+            found.add(PROMPTS)
+        if len(found) > len(self._required):
+            self._required = frozenset(found)
+            self._note_required(self._required)
 
     def _find_notice(self, event: HookEvent, ruling: HookDecision) -> str:
         """Return the notice for the user, once a session, if a call runs because no scheduler is there."""
@@ -172,23 +216,54 @@ class HookHandler:
 
     # ------------------------------------------------------------------ after
 
-    async def _report(self, event: HookEvent) -> None:
+    async def _end(self, event: HookEvent, timeout_s: float, gone: Gone, agent: str) -> GivenResult | None:
+        """Report the end of a call. Return what its LLM may get of the result; None if nobody rules."""
         kept = self._calls.take(event)
-        if kept is None:  # nobody was asked, it was denied, or another sidecar knows it
-            return
-        id_ = kept.id
-        if kept.token:
+        seconds = 0.0 if kept is None else max(0.0, self._clock() - kept.since)
+        id_ = "" if kept is None else kept.id
+        if kept is not None and kept.token:  # the client asked its user
             said = PersonAnswerBody(
                 token=kept.token, answer="refuse" if event.outcome == "release" else "allow", by=event.client
             )
             body = await self._service.decide(kept.asked.model_copy(update={"answer": said}), _stays)
-            if body["outcome"] not in ("continue", "modify"):
-                return
-            id_ = body["id"]
-        told = ReportRequest(
-            id=id_, outcome=event.outcome, error=event.error, seconds=max(0.0, self._clock() - kept.since)
-        )
-        self._service.reports.report(told)
+            id_ = body["id"] if body["outcome"] in ("continue", "modify") else ""
+        given: GivenResult | None = None
+        try:
+            if event.can_withhold and event.outcome != "release":
+                given = await self._give(event, self._service.calls.find_ruled(id_), timeout_s, gone, agent)
+        finally:
+            if id_:
+                is_seen = given is None or not given.changed
+                error = event.error if is_seen or not event.error else _FAILED
+                told = ReportRequest(id=id_, outcome=event.outcome, error=error, seconds=seconds)
+                with contextlib.suppress(Problem):  # a call that is no longer known; its result is ruled on
+                    self._service.reports.report(told)
+        return given
+
+    async def _give(
+        self, event: HookEvent, ruled: RuledCall | None, timeout_s: float, gone: Gone, agent: str
+    ) -> GivenResult | None:
+        """Return a result as it may be seen; also of a call about which nobody was asked here."""
+        results = self._service.results
+        if not results.rules_on(event.tool):
+            return None
+        if ruled is not None:
+            call = ruled.call
+        else:
+            call = self._service.make_call(request_of(event, self._tree.place(event), timeout_s, agent))
+        value, success = describe_data(event.result), event.outcome == "succeed"
+        return await results.give(call, ruled, value, gone, timeout_s, success=success)
+
+    # ------------------------------------------------------------------ the user's words
+
+    async def _rule_on_prompt(
+        self, event: HookEvent, timeout_s: float, gone: Gone, agent: str
+    ) -> HookDecision:
+        if not self._service.rules_on_point(INPUT):
+            return HookDecision("continue")
+        point = event._replace(tool=INPUT, arguments={"text": event.text}, can=frozenset())
+        asked = request_of(point, self._tree.place(point), timeout_s, agent or event.client)
+        return read_decision(await self._service.decide(asked, gone, may_name_point=True))
 
 
 def request_of(event: HookEvent, place: AgentPlace, timeout_s: float, agent: str) -> DecideRequest:

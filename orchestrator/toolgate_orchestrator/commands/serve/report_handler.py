@@ -36,7 +36,9 @@ class ReportHandler:
         turns: OpenTurns,
         name_agent: Callable[[PlaceBody], str],
         clock: Callable[[], float],
+        forget: Callable[[str], None],
     ) -> None:
+        """`forget` is called with the id of each call whose end was reported."""
         self._gate, self._calls, self._turns, self._name_agent, self._clock = (
             gate,
             calls,
@@ -44,6 +46,7 @@ class ReportHandler:
             name_agent,
             clock,
         )
+        self._forget = forget
 
     def report(self, asked: ReportRequest) -> Body:
         """Take the report on a call."""
@@ -83,7 +86,9 @@ class ReportHandler:
 
     def _close(self, id_: str, outcome: str) -> OpenCall | None:
         try:
-            return self._calls.close(id_, outcome)
+            call = self._calls.close(id_, outcome)
+            self._forget(id_)
+            return call
         except OtherReport as before:
             raise Problem(409, f"{id_} was already reported as {before}; the first report counts") from None
         except UnknownCall:

@@ -73,7 +73,8 @@ class DecideRequest(PlaceBody):
     """One call that an agent wants to make."""
 
     tool: Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
-    """Name of the tool; `llm:request` for a request to an LLM."""
+    """Name of the tool; `llm:request` for a request to an LLM, or `turn:input`, `turn:output` or
+    `session:start` for a point of the agent's life, with the words as the argument `text`."""
     arguments: dict[str, Any] = Field(default_factory=dict)
     """Arguments of the call."""
     tools: (
@@ -154,6 +155,22 @@ class ReportRequest(CostBody):
     """Signal of overload in a failure: an HTTP status, `timeout`, or another short code."""
     retry_after: Seconds | None = None
     """Seconds for which the tool asks not to be called."""
+
+
+class ResultRequest(RequestBody):
+    """What a call gave, before anybody uses it."""
+
+    id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    """Id of the ruling that let the call through. Bring the result before the report on the call."""
+    result: Any
+    """Result of the call: a text, or any value of JSON. Of a failed call, the words of its error."""
+    success: bool = True
+    """Whether the call succeeded."""
+    can: Annotated[tuple[Literal["wait"], ...], Field(strict=False, max_length=8)] = ()
+    """Abilities of the caller: `wait` and bring the same result again while the ruling is `pending`."""
+    timeout_ms: Annotated[int, Field(ge=1, le=MAX_TIMEOUT_MS)] = TIMEOUT_MS
+    """Maximum milliseconds until the answer. A result that is still held then is withheld, or `pending` if
+    the caller can `wait`."""
 
 
 class UsageRequest(PlaceBody, CostBody):

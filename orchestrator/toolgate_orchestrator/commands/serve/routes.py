@@ -19,11 +19,17 @@ from toolgate_orchestrator.commands.serve.problems import Problem
 from toolgate_orchestrator.commands.serve.requests import (
     DecideRequest,
     ReportRequest,
+    ResultRequest,
     TurnRequest,
     UsageRequest,
     WaitRequest,
 )
-from toolgate_orchestrator.commands.serve.rulings import ReportResponse, RulingResponse, TurnResponse
+from toolgate_orchestrator.commands.serve.rulings import (
+    ReportResponse,
+    ResultResponse,
+    RulingResponse,
+    TurnResponse,
+)
 from toolgate_orchestrator.commands.serve.service import SidecarService
 
 Handler = Callable[[SidecarService, Any, Gone], Awaitable[Mapping[str, Any]]]
@@ -43,11 +49,15 @@ class SidecarRoute(NamedTuple):
 
 
 async def _decide(service: SidecarService, value: Any, gone: Gone) -> Mapping[str, Any]:
-    return await service.decide(read_body(DecideRequest, value), gone, may_request=True)
+    return await service.decide(read_body(DecideRequest, value), gone, may_name_point=True)
 
 
 async def _wait(service: SidecarService, value: Any, gone: Gone) -> Mapping[str, Any]:
     return await service.wait(read_body(WaitRequest, value), gone)
+
+
+async def _result(service: SidecarService, value: Any, gone: Gone) -> Mapping[str, Any]:
+    return await service.rule_on_result(read_body(ResultRequest, value), gone)
 
 
 async def _report(service: SidecarService, value: Any, gone: Gone) -> Mapping[str, Any]:
@@ -136,6 +146,7 @@ async def _rule(
 ROUTES: Final[Mapping[str, SidecarRoute]] = {
     "/v1/decide": SidecarRoute(_decide, DecideRequest, (RulingResponse,), "May this call run?"),
     "/v1/wait": SidecarRoute(_wait, WaitRequest, (RulingResponse,), "Wait again for a call that was pending"),
+    "/v1/result": SidecarRoute(_result, ResultRequest, (ResultResponse,), "May this result be used?"),
     "/v1/report": SidecarRoute(_report, ReportRequest, (ReportResponse,), "Report on a call"),
     "/v1/usage": SidecarRoute(_usage, UsageRequest, (ReportResponse,), "Usage of a request to an LLM"),
     "/v1/turn": SidecarRoute(_turn, TurnRequest, (TurnResponse,), "Begin, end or watch a turn of an agent"),

@@ -14,6 +14,9 @@ REFUSED: Final = "The tool call was denied: "
 TOO_LATE: Final = "The call was held, and nobody answered in time; it was not run."
 ENDING: Final = "The sidecar that rules on calls is ending; the call was not run. Try again."
 STOPPED: Final = "An operator ended this agent's turn; the call was not run."
+RESULT_LATE: Final = "it was held, and nobody answered in time."
+RESULT_ENDING: Final = "the sidecar that rules on it is ending."
+RESULT_STOPPED: Final = "an operator ended this agent's turn."
 
 
 class ResponseBody(BaseModel):
@@ -59,6 +62,24 @@ class RulingResponse(ResponseBody):
     """Question to the person after `ask`: `prompt`, `options`, `timeout_s`."""
     stop: StopBody | None = None
     """Order of an operator to end this session's turn: end it."""
+    rules_on_result: bool = False
+    """True if schedulers rule on the result of this call: post it to `/v1/result`, and use the answer."""
+
+
+class ResultResponse(ResponseBody):
+    """The ruling on a result."""
+
+    outcome: Literal["released", "masked", "replaced", "withheld", "pending"]
+    """`released`, `masked`, `replaced`: use `result`. `withheld`: give the LLM `result`, a sentence, in its
+    place. `pending`: the result is held; post the same body again, and use nothing of it until then."""
+    why: str
+    """Cause of the outcome: `unasked`, `agreed`, `masked`, `denied`, `silent` …"""
+    result: Any
+    """Result to use in place of the call's own; the same if it was released."""
+    reason: str | None = None
+    """Reason, in the words of the scheduler that decided."""
+    scheduler: str | None = None
+    """Scheduler whose verdict decided, if it was one scheduler's."""
 
 
 class ReportResponse(ResponseBody):
@@ -118,6 +139,11 @@ def body_of_ruling(decision: Decision) -> dict[str, Any]:
     reason = decision.reason or f"no reason was given ({decision.why})"
     body |= {"outcome": "deny", "tool": decision.original_tool, "arguments": decision.original_input}
     return {**body, "agent_target": None, "reason": reason, "refusal": REFUSED + reason}
+
+
+def body_of_held_result() -> dict[str, Any]:
+    """Return the answer for a result that is still held."""
+    return {"outcome": "pending", "why": "held", "result": None, "reason": None, "scheduler": None}
 
 
 def denial_body(tool: str, arguments: dict[str, Any], why: str, reason: str) -> dict[str, Any]:

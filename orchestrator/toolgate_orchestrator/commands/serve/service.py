@@ -1,8 +1,8 @@
 """Handles a sidecar's requests: asks the gate, keeps calls that wait for a report, writes the facts.
 
-    decide ─▶ gate.decide, as long as the caller waits ─▶ ruling ─▶ report: tool:post, :error, :unused
-                    │ held, and the caller can wait               └▶ nobody reports: the ledger's orphan
-                    ▼
+    decide ─▶ gate.decide, as long as the caller waits ─▶ ruling ─▶ result: what of it may be used
+                    │ held, and the caller can wait           └───▶ report: tool:post, :error, :unused
+                    ▼                                               (nobody reports: the ledger's orphan)
                  pending ─▶ wait ─▶ ruling
 
 `app` handles HTTP. No method raises anything but `Problem` for what a caller did.
@@ -13,13 +13,13 @@ import contextlib
 import functools
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Literal, TypeVar
 
 from toolgate_bus.protocol.events import Decision
 from toolgate_bus.protocol.fact_events import TURN
 from toolgate_bus.protocol.llm import LLM_REQUEST
-from toolgate_bus.protocol.names import OPERATOR
+from toolgate_bus.protocol.names import OPERATOR, POINTS
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 
@@ -27,16 +27,24 @@ from toolgate_orchestrator.calls.call_session import CallSession
 from toolgate_orchestrator.calls.open_call import describe_place
 from toolgate_orchestrator.calls.turn_fact import describe_turn
 from toolgate_orchestrator.commands.serve.held_calls import PendingCall, PendingCalls
-from toolgate_orchestrator.commands.serve.open_calls import OpenCalls, OtherReport, UnknownCall, tree_of
+from toolgate_orchestrator.commands.serve.open_calls import (
+    OpenCalls,
+    OtherReport,
+    RuledCall,
+    UnknownCall,
+    tree_of,
+)
 from toolgate_orchestrator.commands.serve.patience import Abandonment, Gone, Patience
 from toolgate_orchestrator.commands.serve.problems import refuse_overload
 from toolgate_orchestrator.commands.serve.report_handler import ReportHandler
 from toolgate_orchestrator.commands.serve.requests import (
     DecideRequest,
     PlaceBody,
+    ResultRequest,
     TurnRequest,
     WaitRequest,
 )
+from toolgate_orchestrator.commands.serve.result_handler import ResultHandler
 from toolgate_orchestrator.commands.serve.rulings import (
     ENDING,
     STOPPED,
@@ -59,6 +67,7 @@ Body = Mapping[str, Any]
 _WORDS: Final = {"late": TOO_LATE, "ending": ENDING, "stopped": STOPPED}
 _WHY: Final = {"late": "expired", "ending": "gate_failed", "stopped": "cancelled"}
 _log = get_logger("toolgate.serve")
+Outcome = TypeVar("Outcome")
 
 
 class SidecarService:
@@ -73,7 +82,10 @@ class SidecarService:
         self._open: set[Patience] = set()
         self._quiet = asyncio.Event()
         self._pending = PendingCalls(self._drop, clock)
-        self.reports = ReportHandler(gate, self.calls, self.turns, self.name_agent, clock)
+        self.results = ResultHandler(gate, self.calls, clock, self._wait)
+        self.reports = ReportHandler(
+            gate, self.calls, self.turns, self.name_agent, clock, self.results.forget
+        )
         self._waiting: Counter[str] = Counter()
 
     @property
@@ -85,6 +97,14 @@ class SidecarService:
         """Return why a call would not be ruled on now; empty if it would be. Records nothing."""
         return await self._gate.vacancy.explain_unruled()
 
+    def rules_on_point(self, name: str) -> bool:
+        """Return whether any scheduler rules on a point of a turn or a session."""
+        return self._gate.wanted(name, is_request=True)
+
+    def must_rule_on(self, tool: str) -> bool:
+        """Return whether a required scheduler is asked about calls of a tool, or about a point."""
+        return self._gate.requires_ruling(tool)
+
     @property
     def is_idle(self) -> bool:
         """True if no turn runs here, and no call is held."""
@@ -92,33 +112,33 @@ class SidecarService:
 
     # ------------------------------------------------------------------ decisions
 
-    async def decide(self, asked: DecideRequest, gone: Gone, *, may_request: bool = False) -> Body:
+    async def decide(self, asked: DecideRequest, gone: Gone, *, may_name_point: bool = False) -> Body:
         """Return the ruling on one call. Raises Abandonment (gone) if the caller has gone.
 
-        `may_request`: by the name `llm:request` the caller means a request to an LLM, and no tool.
+        `may_name_point`: by `llm:request`, or by the name of a point, the caller means that, and no tool.
         """
         caller = tree_of(asked)
         if self._waiting[caller] >= MAX_WAITING:
             raise refuse_overload(f"the sidecar is answering {MAX_WAITING} requests of this caller already")
         self._waiting[caller] += 1
         try:
-            return await self._decide(asked, gone, may_request=may_request)
+            return await self._decide(asked, gone, may_name_point=may_name_point)
         finally:
             self._waiting[caller] -= 1
             if not self._waiting[caller]:
                 del self._waiting[caller]
 
-    async def _decide(self, asked: DecideRequest, gone: Gone, *, may_request: bool) -> Body:
+    async def _decide(self, asked: DecideRequest, gone: Gone, *, may_name_point: bool) -> Body:
         turn = self.turns.get(asked.session)
         if turn is not None and turn.stop is not None and turn.presence.stopped is None:
             return {**denial_body(asked.tool, asked.arguments, "cancelled", STOPPED), "stop": turn.stop}
-        call = self._make_call(asked, is_request=may_request and asked.tool == LLM_REQUEST)
+        call = self.make_call(asked, may_name_point=may_name_point)
         holder: list[str] = []
         work = self._rule(call, turn, holder)
         task = asyncio.get_running_loop().create_task(work) if "wait" in asked.can else None
         try:
             decision = await self._wait(
-                work if task is None else asyncio.shield(task), gone, asked.timeout_ms, turn
+                work if task is None else asyncio.shield(task), gone, asked.timeout_ms / 1000, turn
             )
         except Abandonment as abandoned:
             if task is not None and abandoned.why == "late":
@@ -139,7 +159,7 @@ class SidecarService:
         held = self._pending.take(asked.token)
         turn = self.turns.get(held.asked.session)
         try:
-            decision = await self._wait(asyncio.shield(held.task), gone, asked.timeout_ms, turn)
+            decision = await self._wait(asyncio.shield(held.task), gone, asked.timeout_ms / 1000, turn)
         except Abandonment as abandoned:
             if abandoned.why in ("late", "gone"):  # a caller that lost its connection may come back
                 aside = self._set_aside(held, asked.token)
@@ -153,14 +173,15 @@ class SidecarService:
             raise
         return self._answer(held.asked, held.call, decision, turn)
 
-    async def _wait(self, work: Any, gone: Gone, timeout_ms: int, turn: OpenTurn | None) -> Decision:
-        patience = Patience(gone, timeout_ms / 1000)
+    async def _wait(
+        self, work: Awaitable[Outcome], gone: Gone, seconds: float, turn: OpenTurn | None
+    ) -> Outcome:
+        patience = Patience(gone, seconds)
         self._open.add(patience)
         if turn is not None:
             turn.on_stop.add(patience.end)
         try:
-            decision: Decision = await patience.wait_for(work)
-            return decision
+            return await patience.wait_for(work)
         finally:
             self._close(patience)
             if turn is not None:
@@ -181,12 +202,15 @@ class SidecarService:
     def _session(self, turn: OpenTurn | None) -> CallSession:
         return CallSession(self._gate, None if turn is None else turn.presence, clock=self._clock)
 
-    def _make_call(self, asked: DecideRequest, *, is_request: bool) -> Call:
+    def make_call(self, asked: DecideRequest, *, may_name_point: bool = False) -> Call:
+        """Return the call that a request is about."""
         agent, answer = self.name_agent(asked), asked.answer
+        is_request = may_name_point and asked.tool == LLM_REQUEST
+        is_point = may_name_point and asked.tool in POINTS
         return Call(
             asked.tool,
             asked.arguments,
-            self._tools_of(asked),
+            (asked.tool,) if is_point else self._tools_of(asked),
             Caller(asked.session, agent, asked.root_session, asked.parent, asked.lineage, asked.labels),
             asked.call_id,
             asked.group,
@@ -198,6 +222,7 @@ class SidecarService:
             asked.trace or {},
             self.turns.find_request(asked.root_session, asked.parent, asked.session),
             is_request=is_request,
+            is_point=is_point,
         )
 
     def find_order(self, asked: PlaceBody) -> dict[str, Any] | None:
@@ -218,8 +243,16 @@ class SidecarService:
 
     def _answer(self, asked: DecideRequest, call: Call, decision: Decision, turn: OpenTurn | None) -> Body:
         body = body_of_ruling(decision)
-        if decision.allowed:
-            self.calls.add(decision.id, self._session(turn).open(call, decision))
+        if decision.allowed and not call.is_point and self.results.rules_on(decision.tool_name):
+            body["rules_on_result"] = True
+        if decision.allowed and call.is_point:  # nothing runs whose end could be reported
+            session = self._session(turn)
+            session.close(session.open(call, decision), "succeed", {"success": True}, 0.0)
+        elif decision.allowed:
+            opened = self._session(turn).open(call, decision)
+            if isinstance(call.tools, dict):  # schemas are not needed any longer
+                call = call._replace(tools=tuple(call.tools))
+            self.calls.add(decision.id, opened, RuledCall(call, decision))
         order = turn.stop if turn is not None else None
         if order is None and decision.scheduler == OPERATOR:
             order = self.find_order(asked)
@@ -244,6 +277,13 @@ class SidecarService:
         token = self._pending.add(call, token)
         words = f"held by {call.holder[0]}" if call.holder else "not decided yet"
         return body_of_question(call.asked.tool, call.asked.arguments, token, words)
+
+    async def rule_on_result(self, asked: ResultRequest, gone: Gone) -> Body:
+        """Return the ruling on what a call gave. Raises Abandonment (gone) if the caller has gone."""
+        opened = self.calls.find(asked.id)
+        return await self.results.rule(
+            asked, gone, None if opened is None else self.turns.get(opened.session)
+        )
 
     def release(self, body: Body) -> None:
         """Release a call whose caller has gone before it learned of the ruling: nothing runs."""
@@ -305,6 +345,7 @@ class SidecarService:
         for session in self.turns.find_overdue(now):
             self._end_unheard(session)
         self._pending.sweep(now)
+        self.results.sweep(now)
 
     def _end_unheard(self, session: str) -> None:
         """End a turn of a silent session, or one that makes room for another."""
@@ -326,6 +367,7 @@ class SidecarService:
         for patience in tuple(self._open):
             patience.end("ending")
         self._pending.close()
+        self.results.close()
         self.turns.close()
 
 

@@ -1,0 +1,136 @@
+"""The result of a tool call as schedulers are asked about it, and as the client gets it after that.
+
+Both copies of a result, `content` and `structuredContent`, are one value, so that what is hidden in one is
+hidden in the other.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from toolgate_orchestrator.calls.result_parts import describe_data, read_cut
+from toolgate_orchestrator.commands.mcp.messages import Message
+from toolgate_orchestrator.decision.question.schema_check import Checker, Uncheckable
+from toolgate_orchestrator.decision.results.given_result import GivenResult
+
+CONTENT: Final = "content"
+STRUCTURED: Final = "structuredContent"
+_APART: Final = ("_meta", "isError", "resultType")
+"""Fields that are for the client, and no part of what the LLM reads."""
+_UNTOLD: Final = object()
+
+
+def value_of(result: Message) -> dict[str, Any]:
+    """Return the value that stands for a result in a question: all that an LLM could read of it."""
+    told = {name: result[name] for name in (CONTENT, STRUCTURED) if name in result}
+    told |= {name: one for name, one in result.items() if name not in _APART and name not in told}
+    if CONTENT in told:
+        told[CONTENT] = describe_data(told[CONTENT])
+    return told
+
+
+def is_error(result: Mapping[str, Any]) -> bool:
+    """Return whether the tool reports a failure."""
+    return result.get("isError") is True
+
+
+def given_result(result: Message, given: GivenResult, schema: Mapping[str, Any] | None) -> Message:
+    """Return a result as the client may get it: the server's own if nothing was hidden in it.
+
+    `schema` is that of the structured result which the tool promises. If the promise cannot be kept, the
+    result is an error, so that the client does not insist on it.
+    """
+    if not given.changed:
+        return result
+    value, mark = given.value, ""
+    if given.outcome == "masked" and type(value) is str:
+        found, mark = read_cut(value)
+        value = given.clean(found) if found is not None else value
+    if given.outcome == "masked" and isinstance(value, dict) and isinstance(value.get(CONTENT), list):
+        made = _mask(result, value, mark)
+        kept = given.clean({name: result[name] for name in _APART[::2] if name in result})
+    else:
+        made = {CONTENT: [text_block(value if isinstance(value, str) else _write(value))]}
+        kept = {name: result[name] for name in ("resultType",) if result.get(name) == "complete"}
+    if "isError" in result:
+        made["isError"] = is_error(result)
+    if schema is not None and not (STRUCTURED in made and _fits(made[STRUCTURED], result, schema)):
+        made.pop(STRUCTURED, None)
+        made["isError"] = True
+    return {**made, **(kept if isinstance(kept, dict) else {})}
+
+
+def _mask(result: Message, value: dict[str, Any], mark: str) -> Message:
+    """Return the masked result, each part in the form of MCP."""
+    own = result.get(CONTENT)
+    before = own if isinstance(own, list) else []
+    told = describe_data(before)
+    blocks = [
+        _mask_block(
+            one,
+            before[at] if at < len(before) else _UNTOLD,
+            told[at] if at < len(told) else _UNTOLD,
+        )
+        for at, one in enumerate(value[CONTENT])
+    ]
+    made = {name: one for name, one in value.items() if name not in _APART}
+    made[CONTENT] = [*blocks, text_block(mark)] if mark else blocks
+    if STRUCTURED in made and not isinstance(made[STRUCTURED], dict):
+        del made[STRUCTURED]
+    return made
+
+
+def _mask_block(block: Any, own: Any, told: Any) -> Any:
+    """Return a block of a masked result; `own` is the server's, and `told` what schedulers saw of it.
+
+    One that was changed in anything but its text becomes a text: the client might not take it otherwise. So
+    does one whose data no rule has seen.
+    """
+    if block == told and told is own and isinstance(own, dict) and isinstance(own.get("type"), str):
+        return own
+    if not isinstance(block, dict):
+        return text_block(_write(block))
+    text, is_known = block.get("text"), isinstance(own, dict)
+    kind = block.get("type", own.get("type") if is_known else None)  # (it may stand behind the cut)
+    if kind == "text" and isinstance(text, str) and is_known:
+        same = {name: one for name, one in block.items() if name != "text"}
+        return (
+            block if same == {name: one for name, one in own.items() if name != "text"} else text_block(text)
+        )
+    return text_block(_write(block))
+
+
+def _fits(structured: Any, result: Message, schema: Mapping[str, Any]) -> bool:
+    """Return whether a structured result keeps the promise. The server's own is for the client to check."""
+    if structured == result.get(STRUCTURED):
+        return True
+    try:
+        return not Checker(schema).problems(structured)
+    except Uncheckable:
+        return False
+
+
+def text_block(words: str) -> dict[str, str]:
+    """Return a block of text."""
+    return {"type": "text", "text": words}
+
+
+def _write(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+# ---------------------------------------------------------------- errors of the protocol
+
+
+def value_of_error(message: str, data: Any) -> dict[str, Any]:
+    """Return the value that stands for an error of the server in a question."""
+    return {"error": {"message": message, **({} if data is None else {"data": data})}}
+
+
+def given_error(given: GivenResult) -> tuple[str, Any]:
+    """Return the words and the data of an error of which something was hidden."""
+    value = given.value
+    found = value.get("error") if given.outcome == "masked" and isinstance(value, dict) else None
+    if isinstance(found, dict) and isinstance(found.get("message"), str):
+        return found["message"], found.get("data")
+    return value if isinstance(value, str) else _write(value), None
