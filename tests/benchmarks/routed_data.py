@@ -1,7 +1,7 @@
 """Requests that others routed: RouteLLM's record of two models' answers, and its measures of a router. Pure.
 
-The record has questions of MMLU (with their subject) and GSM8K, and for each whether GPT-4 and Mixtral answered
-it correctly. RouteLLM's own code leaves out questions that its training data has; so does this.
+The record has questions of MMLU (with their subject) and GSM8K, and for each whether GPT-4 and Mixtral
+answered it correctly. RouteLLM's own code leaves out questions that its training data has; so does this.
 
     PGR     part of the gap between the weak and the strong model's quality that a router recovers
     APGR    mean PGR over all shares of calls to the strong model, from none to all
@@ -9,6 +9,7 @@ it correctly. RouteLLM's own code leaves out questions that its training data ha
 """
 
 import csv
+import itertools
 import json
 import math
 from collections import defaultdict
@@ -138,14 +139,14 @@ def apgr(curve: Sequence[Point], weak: float, strong: float) -> float:
     """Return the area under a curve of PGR by share of calls, from no call to all."""
     return sum(
         (after.strong - before.strong) * pgr((before.quality + after.quality) / 2, weak, strong)
-        for before, after in zip(curve, curve[1:], strict=False)
+        for before, after in itertools.pairwise(curve)
     )
 
 
 def cpt(curve: Sequence[Point], part: float, weak: float, strong: float) -> float:
     """Return the least share of calls to the strong model at which a curve recovers a part of the gap."""
     wanted = weak + part * (strong - weak)
-    for before, after in zip(curve, curve[1:], strict=False):
+    for before, after in itertools.pairwise(curve):
         if after.quality >= wanted:
             rise = after.quality - before.quality
             way = (wanted - before.quality) / rise if rise > 0 else 0.0

@@ -4,11 +4,12 @@
     python tests/benchmarks/routed_requests.py RouteLLM                  both data sets, all sides
     python tests/benchmarks/routed_requests.py RouteLLM --data gsm8k --seeds 2 --json
 
-The record has 14,042 questions of MMLU and 1,319 of GSM8K, and whether GPT-4 and Mixtral answered each correctly.
-Each question becomes a request to the strong model, which a scheduler may send to the weak one. The schedulers
-are the product's own. They are told as facts what the answer cost, and a wrong answer as a failed request: that
-is more than a fleet knows, which sees failures and no wrong answers. One request comes after the other, one
-each second. Both models take two seconds, so `latency_weight` weighs each further try alike.
+The record has 14,042 questions of MMLU and 1,319 of GSM8K, and whether GPT-4 and Mixtral answered each
+correctly. Each question becomes a request to the strong model, which a scheduler may send to the weak one.
+The schedulers are the product's own. They are told as facts what the answer cost, and a wrong answer as a
+failed request: that is more than a fleet knows, which sees failures and no wrong answers. One request comes
+after the other, one each second. Both models take two seconds, so `latency_weight` weighs each further try
+alike.
 
 The score sees no word of a request. So three settings differ in what it can know:
 
@@ -16,8 +17,8 @@ The score sees no word of a request. So three settings differ in what it can kno
     blocks    the same, but one subject after another: the score can follow, as it forgets
     subjects  a pair of tools for each subject, in any order: what a fleet with an agent for each subject has
 
-The curve of `cost-aware` goes along its weights. PGR, APGR and CPT are RouteLLM's. Beside it stand bounds: any
-model, an oracle that knows all answers, and one that knows each subject's two averages beforehand.
+The curve of `cost-aware` goes along its weights. PGR, APGR and CPT are RouteLLM's. Beside it stand bounds:
+any model, an oracle that knows all answers, and one that knows each subject's two averages beforehand.
 """
 
 import argparse
@@ -132,9 +133,7 @@ class Asker:
             config = check(CostAwareConfig, self.cost_config(weight), "cost.yaml")
             self.scheduler: Any = CostAware(config, clock=lambda: self.now, ticks=lambda: self.now)
         else:
-            self.scheduler = Router(
-                check(RouterConfig, self.routes(), "router.yaml"), clock=lambda: self.now
-            )
+            self.scheduler = Router(check(RouterConfig, self.routes(), "router.yaml"), clock=lambda: self.now)
 
     def cost_config(self, weight: float) -> dict[str, Any]:
         """Return prices, groups and weights: all that a user writes down."""
@@ -326,9 +325,7 @@ async def judge(given: argparse.Namespace, report: Report, dataset: Dataset) -> 
     report.show(CURVES, judged)
 
 
-def _curve(
-    sides: Mapping[Any, Passed], setting: str, side: str, weak: float, strong: float
-) -> list[Point]:
+def _curve(sides: Mapping[Any, Passed], setting: str, side: str, weak: float, strong: float) -> list[Point]:
     points = (Point(one.strong, one.quality) for key, one in sides.items() if key[:2] == (setting, side))
     return curve_of(points, weak, strong)
 
@@ -362,9 +359,7 @@ OPTIONS = options(__doc__)
 OPTIONS.add_argument("path", type=Path, metavar="PATH", help="a clone of github.com/lm-sys/RouteLLM")
 OPTIONS.add_argument("--data", nargs="+", choices=DATASETS, default=list(DATASETS), help="default: both")
 OPTIONS.add_argument("--seeds", type=count, default=5, help="orders of the requests (default: 5)")
-OPTIONS.add_argument(
-    "--processes", type=count, default=os.cpu_count() or 1, help="default: one for each CPU"
-)
+OPTIONS.add_argument("--processes", type=count, default=os.cpu_count() or 1, help="default: one for each CPU")
 
 if __name__ == "__main__":
     start(OPTIONS, main)

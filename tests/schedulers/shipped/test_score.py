@@ -5,6 +5,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from toolgate_bus.state.ejections import BACK, FAILURES, FAR_BELOW, TRY
 from toolgate_schedulers.shipped.score.ejection import Ejection
 from toolgate_schedulers.shipped.score.outcomes import (
     EXPECTED_S,
@@ -271,6 +272,28 @@ def test_one_that_does_far_worse_than_its_group_is_ejected():
     rank_keys([Option("a", 1, 1, True), Option("b", 9, 1, False)], outcomes, 0.0, 1, 0)
     assert not outcomes.performance("a", 0.0).is_usable
     assert outcomes.performance("b", 0.0).is_usable
+
+
+def test_each_ejection_is_told_once_with_why_and_for_how_long_and_so_is_its_end():
+    outcomes = Outcomes([["a", "b"]])
+    for _ in range(IN_A_ROW + 2):  # those of calls that were under way say nothing new
+        end(outcomes, "a", False, 0.0)
+    end(outcomes, "a", False, OUT_S)
+    end(outcomes, "a", True, OUT_S + 2 * OUT_S)
+    told = [(one.of, one.why, one.seconds) for one in outcomes.changes]
+    assert told == [("a", FAILURES, OUT_S), ("a", TRY, 2 * OUT_S), ("a", BACK, 0.0)]
+    assert outcomes.changes[0].words == "5 failures running"
+
+
+def test_far_worse_than_the_best_is_told_in_numbers():
+    outcomes = Outcomes([["a", "b"]])
+    for number in range(60):
+        end(outcomes, "a", number % 4 == 0, 0.0)
+        end(outcomes, "b", True, 0.0)
+    rank_keys([Option("a", 1, 1, True), Option("b", 9, 1, False)], outcomes, 0.0, 1, 0)
+    (told,) = outcomes.changes
+    assert (told.of, told.why) == ("a", FAR_BELOW)
+    assert told.words == "29 % of 60 calls succeed, 99 % of the best one's"
 
 
 @given(st.lists(st.floats(0.01, 1), min_size=1, max_size=6))

@@ -101,6 +101,10 @@ def report(
     the call that ran in its place; if no such call ran, it is not known and not
     counted. Held calls are shown with their time to the decision.
 
+    By tool, provider or model it also says how many calls and requests did their
+    work, and what a success cost, failures included. Ejected are alternatives that
+    a scheduler left alone for a while as they failed too often: how often, and why.
+
     Below the figures are calls that ran, and that a rule which only observes or a
     shadow would have denied, or asked a person about: how often, with an example.
 

@@ -27,6 +27,7 @@ from toolgate_bus.protocol.fact_events import (
 from toolgate_bus.protocol.llm import LLM, LLM_REQUEST
 from toolgate_bus.protocol.money import is_amount
 from toolgate_bus.protocol.names import MAX_NAME
+from toolgate_bus.state.ejections import BACK, FAILURES, FAR_BELOW, TRY
 
 from toolgate_schedulers.shipped.score.ejection import Ejection
 
@@ -43,12 +44,14 @@ GUESS_CALLS: Final = 3.0
 """Number of calls that the guess counts for."""
 IN_A_ROW: Final = 5
 """Failures running that eject."""
-FAR_BELOW: Final = 0.5
+FAR_BELOW_PART: Final = 0.5
 """Part of the best success in the group below which an alternative is ejected."""
 SURE_CALLS: Final = 10.0
 """Calls that must count before success is compared."""
 OUT_S: Final = 10.0
 """Seconds of a first time out: a try costs one call, and a good alternative is missed until then."""
+MAX_CHANGES: Final = 64
+"""Changes of ejections that are kept until somebody reports them."""
 MAX_UNDER_WAY: Final = 20_000
 LOST_S: Final = 900.0
 """Seconds after which a call whose end was never heard no longer counts as under way."""
@@ -122,6 +125,17 @@ class Performance(NamedTuple):
 
 
 UNKNOWN: Final = Performance()
+
+
+class EjectionChange(NamedTuple):
+    """Alternative that was ejected, whose try failed, or that is back."""
+
+    of: str
+    why: str
+    """One of `REASONS` of `state.ejections`."""
+    words: str
+    seconds: float = 0.0
+    """Seconds in which it gets no calls. 0 if it is back."""
 
 
 @dataclass(slots=True)
@@ -199,8 +213,8 @@ class Outcomes:
         self._group_calls = [0] * (max(self._group_of.values(), default=-1) + 1)
         self._half_life_s = half_life_s
         self._kept: dict[str, _Sums] = {}
-        self.ejected: deque[str] = deque(maxlen=16)
-        """Keys that were ejected; whoever reports them takes them out."""
+        self.changes: deque[EjectionChange] = deque(maxlen=MAX_CHANGES)
+        """Ejections and their ends; whoever reports them takes them out."""
         self._under_way: dict[str, _UnderWay] = {}
         self._expected: dict[str, _UnderWay] = {}
 
@@ -231,11 +245,11 @@ class Outcomes:
             calls >= SURE_CALLS,
         )
 
-    def eject(self, key: str, now: float) -> None:
-        """Take an alternative out whose success is far below its group's."""
+    def eject(self, key: str, now: float, words: str = "") -> None:
+        """Take an alternative out whose success is far below its group's; `words` say how far."""
         kept = self._kept.get(key)
         if kept is not None and kept.ejection.until is None:
-            self._eject(key, kept, now)
+            self._eject(key, kept, now, FAR_BELOW, words)
 
     def expect(self, decision: str, key: str, now: float) -> None:
         """Count a call as under way at once: the next call must know before the decision's fact comes."""
@@ -297,9 +311,13 @@ class Outcomes:
     def _record(self, key: str, well: bool, fact: Mapping[str, Any], places: int, now: float) -> None:
         kept, cost = self._sums(key, now), fact.get("cost")
         seconds = _seconds(fact.get("seconds"))
+        until = kept.ejection.until
         if kept.ejection.record_result(well, now, OUT_S):
             # What was before the trouble says nothing about the time after it.
             kept.reset()
+            self.changes.append(EjectionChange(key, BACK, "the call that tried it succeeded"))
+        elif kept.ejection.until != until:
+            self._note(key, kept, now, TRY, "the call that tried it failed")
         group = self._group_of[key]
         self._group_calls[group] += 1
         kept.forget(now, self._half_life_s, self._group_calls[group], 1)
@@ -317,12 +335,16 @@ class Outcomes:
             kept.paid_failures += 1
             kept.paid += cost
         if kept.in_a_row >= IN_A_ROW and kept.ejection.until is None:
-            self._eject(key, kept, now)
+            self._eject(key, kept, now, FAILURES, f"{IN_A_ROW} failures running")
 
-    def _eject(self, key: str, kept: _Sums, now: float) -> None:
+    def _eject(self, key: str, kept: _Sums, now: float, why: str, words: str) -> None:
         kept.in_a_row = 0
-        self.ejected.append(key)
         kept.ejection.eject(now, OUT_S)
+        self._note(key, kept, now, why, words)
+
+    def _note(self, key: str, kept: _Sums, now: float, why: str, words: str) -> None:
+        seconds = (kept.ejection.until or now) - now
+        self.changes.append(EjectionChange(key, why, words, seconds))
 
     def _sums(self, key: str, now: float) -> _Sums:
         kept = self._kept.get(key)

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from toolgate_bus.protocol.money import format_amount
 
-from toolgate_schedulers.shipped.score.outcomes import FAR_BELOW, UNKNOWN, Outcomes, Performance
+from toolgate_schedulers.shipped.score.outcomes import FAR_BELOW_PART, UNKNOWN, Outcomes, Performance
 
 RETRY: Final = 1.0
 """Cost of a failure, as a part of the dearest and slowest alternative: that of a request to an LLM."""
@@ -88,8 +88,15 @@ def rank_keys(
     found = options()
     failing = find_failing(found)
     if failing and outcomes is not None:
-        for key in failing:
-            outcomes.eject(key, now)
+        best = max(one.performance.success for one in found)
+        for one in found:
+            if one.key in failing:
+                known = one.performance
+                told = (
+                    f"{round(known.success * 100)} % of {round(known.calls)} calls succeed, "
+                    f"{round(best * 100)} % of the best one's"
+                )
+                outcomes.eject(one.key, now, told)
         found = options()
     return rank_options(found, cost_weight, latency_weight)
 
@@ -119,7 +126,9 @@ def find_failing(options: Sequence[Option]) -> list[str]:
     """Return the keys of the options whose success is far below the best one's."""
     best = max((one.performance.success for one in options), default=0.0)
     return [
-        one.key for one in options if one.performance.is_sure and one.performance.success < FAR_BELOW * best
+        one.key
+        for one in options
+        if one.performance.is_sure and one.performance.success < FAR_BELOW_PART * best
     ]
 
 
