@@ -64,7 +64,7 @@ from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
 from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware
 from toolgate_schedulers.shipped.router.router import Router, RouterConfig
 
-WEIGHTS = (1.0, 0.8, 0.6, 0.5, 0.45, 0.4, 0.35, 0.3, 0.25, 0.2, 0.1, 0.0)
+WEIGHTS = (1.0, 0.6, 0.5, 0.45, 0.4, 0.35, 0.3, 0.2, 0.0)
 """Weights of cost along the curve; that of latency is the rest."""
 DEFAULT = 0.6
 SETTINGS = ("all", "blocks", "subjects")

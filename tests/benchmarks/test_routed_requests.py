@@ -44,7 +44,7 @@ def test_a_clone_is_read_without_the_questions_that_its_training_data_has(tmp_pa
         rows.writerow(["prompt", "mistralai/Mixtral-8x7B-Instruct-v0.1", "gpt-4-1106-preview"])
         rows.writerows([["a question,\nof two lines", "False", "True"], ["seen", "True", "True"]])
     (one,) = read_requests(tmp_path, "mmlu")
-    assert (one.subject, one.sent, one.right) == ("anatomy", 7, {WEAK: False, STRONG: True})
+    assert (one.subject, one.sent, one.right) == ("anatomy", 6, {WEAK: False, STRONG: True})
     with pytest.raises(ConfigError, match="give a clone"):
         read_requests(tmp_path, "gsm8k")
 

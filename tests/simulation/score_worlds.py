@@ -24,13 +24,13 @@ from typing import Any, NamedTuple
 from toolgate_schedulers.shipped.score.outcomes import LOST_S, OUT_S, UNKNOWN, Outcomes, Performance
 from toolgate_schedulers.shipped.score.score import Option, Rating, ejected, rank_keys, rate_options
 
-LENGTH_S = 400.0
+LENGTH_S = 300.0
 AT_ONCE_S = 0.1
 MAX_QUEUE = 40
 """Longest queue where there is room for all calls: a herd would be longer."""
-CLEAR = 1.2
+CLEAR = 1.4
 """Factor between the two best true scores from which a choice is clear: near equals may take turns."""
-CALM_SWITCHES = 0.15
+CALM_SWITCHES = 0.2
 """Largest share of calls of a calm world with a clear choice that go elsewhere than the one before."""
 
 
@@ -93,23 +93,23 @@ def make_plan(seed: int) -> Plan:
             f"t{number}",
             round(random.uniform(1, 20), 2),
             random.uniform(0.3, 2.0),
-            random.randint(3, 8) if kind == "crowd" else 200,
+            random.randint(2, 4) if kind == "crowd" else 200,
             random.choice((0.0, 0.01, 0.05)),
         )
         for number in range(random.randint(2, 5))
     )
     whole = sum(one.per_second for one in tools)
-    per_second = random.uniform(0.5, 0.75) * whole if kind == "crowd" else random.uniform(0.5, 6.0)
+    per_second = random.uniform(0.5, 0.75) * whole if kind == "crowd" else random.uniform(0.5, 4.0)
     replicas = random.randint(1, 3)
     delays = tuple(random.choice((0.01, 0.05, 0.3)) for _ in range(replicas))
     deaf: tuple[tuple[int, float, float], ...] = ()
     if kind != "crowd" and random.random() < 0.5:
-        begin = random.uniform(50, 300)
+        begin = random.uniform(50, 250)
         deaf = ((random.randrange(replicas), begin, begin + random.uniform(0.5, 4.0)),)
     fault = None
     if kind == "fault":
         begin = random.uniform(60, 120)
-        fault = (random.choice(tools).key, begin, begin + random.uniform(40, 120), random.choice((0.8, 1.0)))
+        fault = (random.choice(tools).key, begin, begin + random.uniform(40, 90), random.choice((0.8, 1.0)))
     return Plan(
         seed,
         kind,

@@ -155,7 +155,10 @@ def test_a_replacement_saves_what_the_llms_own_choice_costs_on_the_average():
 def test_what_a_success_cost_counts_what_failures_cost_too():
     lines = [
         *(entry(number, f"d{number}", 100, tool="search") for number in range(4)),
-        *(post(number, f"d{number}", cost=100, success=number > 1) for number in range(3)),
+        *(
+            fact("tool:post", number, decision_id=f"d{number}", tool="search", cost=100, success=number > 1)
+            for number in range(3)
+        ),
         fact("tool:error", 3, decision_id="d3", tool="search", cost=100),
         fact("usage", 4, decision_id="d4", provider="p", model="m", cost_usd="0.0003"),
         fact("usage", 5, decision_id="d5", provider="p", model="m", cost_usd="0.0001", partial=True),

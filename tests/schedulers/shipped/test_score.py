@@ -13,7 +13,9 @@ from toolgate_schedulers.shipped.score.outcomes import (
     HALF_LIFE_GROUP,
     HALF_LIFE_S,
     IN_A_ROW,
+    LOST_MIN_S,
     LOST_S,
+    LOST_TIMES,
     OUT_S,
     Outcomes,
     Performance,
@@ -200,6 +202,28 @@ def test_a_call_whose_end_is_never_heard_is_given_up():
     assert outcomes.performance("b", LOST_S + 1).under_way == 2
 
 
+def test_a_lost_call_of_a_tool_that_is_known_is_given_up_long_before():
+    outcomes = Outcomes([["a", "b"]])
+    for number in range(20):
+        end(outcomes, "a", True, number, seconds=0.5)
+    begin(outcomes, "lost", "a", 20.0)
+    assert outcomes.performance("a", 20.0 + LOST_MIN_S - 1).under_way == 1
+    assert outcomes.performance("a", 20.0 + LOST_MIN_S).under_way == 0
+    for number in range(60):
+        end(outcomes, "b", True, number, seconds=10.0)
+    begin(outcomes, "late", "b", 60.0)
+    assert outcomes.performance("b", 60.0 + LOST_TIMES * 10.0 - 1).under_way == 1
+
+
+def test_one_call_that_takes_long_makes_a_known_tool_little_slower_and_many_make_it_slow():
+    def seconds(under_way):
+        known = Performance(1.0, 40, 1.0, 1.0, weight=40.0, under_way=under_way, age_s=50.0)
+        return rate_options([Option("a", 0, 1.0, True, known)], 0, 1)[0].seconds
+
+    assert seconds(1) < 1.2
+    assert 5 < seconds(40) < 10
+
+
 def test_an_agent_whose_work_is_not_done_has_failed_though_its_call_succeeded():
     outcomes = Outcomes([["agent senior", "agent junior"]])
     for number in range(20):
@@ -293,7 +317,7 @@ def test_far_worse_than_the_best_is_told_in_numbers():
     rank_keys([Option("a", 1, 1, True), Option("b", 9, 1, False)], outcomes, 0.0, 1, 0)
     (told,) = outcomes.changes
     assert (told.of, told.why) == ("a", FAR_BELOW)
-    assert told.words == "29 % of 60 calls succeed, 99 % of the best one's"
+    assert told.words == "30 % of 60 calls succeed, 99 % of the best one's"
 
 
 @given(st.lists(st.floats(0.01, 1), min_size=1, max_size=6))

@@ -54,7 +54,13 @@ MAX_CHANGES: Final = 64
 """Changes of ejections that are kept until somebody reports them."""
 MAX_UNDER_WAY: Final = 20_000
 LOST_S: Final = 900.0
-"""Seconds after which a call whose end was never heard no longer counts as under way."""
+"""Longest time for which a call counts as under way if its end is not heard."""
+LOST_MIN_S: Final = 60.0
+LOST_TIMES: Final = 20.0
+"""The same as a multiple of the usual duration, and at least `LOST_MIN_S`: agents die while calls run, and
+lost calls must not look like a crowd, or like a tool that hangs."""
+LOST_CALLS: Final = 5.0
+"""Number of durations that must be known for that."""
 EXPECTED_S: Final = 2.0
 """Seconds in which the fact of a decision follows the verdict, unless a person is asked."""
 MAX_SECONDS: Final = 86_400.0
@@ -154,9 +160,10 @@ class _Sums:
     paid_failures: float = 0.0
     paid: float = 0.0
     in_a_row: int = 0
-    under_way: int = 0
+    open: dict[str, float] = field(default_factory=dict)
+    """Decisions of the calls under way, with the times at which they began."""
     begun: float = 0.0
-    """Sum of the times at which the calls under way began."""
+    """Sum of these times."""
     group_calls: int = 0
     ejection: Ejection = field(default_factory=Ejection)
 
@@ -187,6 +194,12 @@ class _Sums:
         mean = self.logs / self.times
         spread = SPREAD * math.sqrt(max(0.0, self.squares / self.times - mean * mean))
         return math.exp(mean), math.exp(mean + spread)
+
+    def longest_s(self) -> float:
+        """Return the time for which a call counts as under way if its end is not heard."""
+        if self.times < LOST_CALLS:
+            return LOST_S
+        return min(LOST_S, max(LOST_MIN_S, LOST_TIMES * self.durations()[1]))
 
     def record_time(self, seconds: float, places: int) -> None:
         log = math.log(max(seconds, _MIN_SECONDS))
@@ -224,6 +237,7 @@ class Outcomes:
         if kept is None:
             return UNKNOWN
         kept.forget(now, self._half_life_s, self._group_calls[self._group_of[key]])
+        self._give_up_lost(kept, now)
         calls = kept.well + kept.badly
         median, usual = kept.durations()
         if kept.ejection.is_over(now):
@@ -238,8 +252,8 @@ class Outcomes:
             usual,
             kept.times,
             kept.by_place / kept.places if kept.places > 1e-6 else 0.0,
-            kept.under_way,
-            max(0.0, now - kept.begun / kept.under_way) if kept.under_way else 0.0,
+            len(kept.open),
+            max(0.0, now - kept.begun / len(kept.open)) if kept.open else 0.0,
             kept.paid / kept.paid_failures if kept.paid_failures > 1e-6 else None,
             kept.ejection.is_usable(now, OUT_S),
             calls >= SURE_CALLS,
@@ -262,10 +276,10 @@ class Outcomes:
         if key not in self._group_of or len(decision) > MAX_NAME:
             return
         kept = self._sums(key, now)
-        kept.under_way += 1
+        kept.open[decision] = now
         kept.begun += now
         kept.ejection.record_call(now)
-        calls[decision] = _UnderWay(key, now, kept.under_way)
+        calls[decision] = _UnderWay(key, now, len(kept.open))
 
     def hear(self, fact: Mapping[str, Any], now: float) -> None:
         """Learn from a fact."""
@@ -356,8 +370,17 @@ class Outcomes:
         call = self._under_way.pop(decision, None) or self._expected.pop(decision, None)
         if call is not None:
             kept = self._kept[call.key]
-            kept.under_way -= 1
-            kept.begun -= call.at
+            kept.open.pop(decision, None)
+            kept.begun = kept.begun - call.at if kept.open else 0.0
+
+    def _give_up_lost(self, kept: _Sums, now: float) -> None:
+        """Drop calls of one alternative whose ends must have been lost."""
+        longest = kept.longest_s() if kept.open else 0.0
+        while kept.open:
+            decision, at = next(iter(kept.open.items()))
+            if now - at < longest:
+                break
+            self._end(decision)
 
     def _give_up(self, now: float) -> None:
         """Drop the oldest calls under way that are too old or too many."""

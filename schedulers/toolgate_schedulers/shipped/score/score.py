@@ -9,6 +9,7 @@ LLM a further request: it counts as much as a call of the dearest and slowest al
 sure and idle, the score is the plain weighted sum of cost and latency.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -157,7 +158,20 @@ def _expected_s(one: Option, fastest: float) -> float:
     usual = sure * known.usual_s + (1 - sure) * prior
     place = sure * known.place_s + (1 - sure) * prior / CROWD
     crowd = known.under_way + 1
-    return max(usual, place * crowd if crowd > CROWD else 0.0, AGES * known.age_s)
+    return max(usual, place * crowd if crowd > CROWD else 0.0, _aged_s(known))
+
+
+def _aged_s(known: Performance) -> float:
+    """Return the duration that the age of the calls under way lets expect.
+
+    They count as far as they are many beside the durations that are known: one call that takes long, or whose
+    end was lost, says little; many say that the alternative hangs.
+    """
+    aged = AGES * known.age_s
+    if aged <= known.usual_s or not known.usual_s:
+        return aged
+    share = known.under_way / (known.under_way + known.weight) if known.under_way else 1.0
+    return known.usual_s * math.exp(share * math.log(aged / known.usual_s))
 
 
 def _part(value: float, most: float) -> float:
