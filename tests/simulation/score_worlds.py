@@ -270,8 +270,7 @@ def _herd(world: World) -> Iterator[str]:
 
 def _flapping(world: World) -> Iterator[str]:
     late = [one.key for one in world.calls if one.at > LENGTH_S / 2]
-    best, second, *_ = sorted(one.score for one in true_ratings(world.plan))
-    if world.plan.kind == "calm" and len(late) > 50 and second > CLEAR * best:
+    if world.plan.kind == "calm" and len(late) > 50 and clear_choice(world.plan) is not None:
         switches = sum(one != other for one, other in pairwise(late))
         if switches > CALM_SWITCHES * len(late):
             yield f"flapping: {switches} of {len(late)} calls of a calm world went elsewhere than the last"
@@ -286,7 +285,13 @@ def _fault(world: World) -> Iterator[str]:
     during, after = _share(world, key, begin + 10, end), _share(world, key, LENGTH_S - 60, LENGTH_S)
     if before is not None and during is not None and before > 0.5 and during > 0.3:
         yield f"{key} fails and still gets {during:.0%} of the calls"
-    if before is not None and after is not None and before > 0.9 and after < 0.5:
+    if (
+        before is not None
+        and after is not None
+        and clear_choice(plan) == key
+        and before > 0.9
+        and after < 0.5
+    ):
         yield f"{key} has recovered, had {before:.0%} of the calls, and gets {after:.0%}"
 
 
@@ -300,6 +305,12 @@ def true_ratings(plan: Plan) -> list[Rating]:
         for one in plan.tools
     ]  # fmt: skip
     return rate_options(known, *plan.weights)
+
+
+def clear_choice(plan: Plan) -> str | None:
+    """Return the best alternative if it is clearly the best one."""
+    best, second, *_ = sorted(true_ratings(plan), key=lambda one: one.score)
+    return best.option.key if second.score > CLEAR * best.score else None
 
 
 def _share(world: World, key: str, begin: float, end: float) -> float | None:
