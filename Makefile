@@ -28,7 +28,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo example shell test test-newest test-system test-adapters test-clients test-fast lint docs check soak soak-memory soak-llm soak-attacks soak-oracle soak-tables soak-results soak-properties soak-ha soak-slots soak-containers soak-failovers soak-lives soak-serve simulate simulate-mutants mutants cost bench-fleet dist up down clean
+.PHONY: help demo example shell test test-newest test-system test-adapters test-clients test-fast lint docs check soak soak-memory soak-llm soak-attacks soak-oracle soak-tables soak-results soak-properties soak-ha soak-slots soak-containers soak-failovers soak-lives soak-serve simulate simulate-mutants mutants cost bench-fleet bench-routed dist up down clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name line; \
@@ -123,6 +123,7 @@ check: lint docs test test-newest test-system ## lint, the documents, all tests:
 simulate: $(DEV) ## SEEDS (1000) simulated worlds full of faults
 	@$(BIN)/python tests/simulation/simulate.py --seeds $(SEEDS) $(if $(INTO),--into $(INTO))
 	@$(BIN)/python tests/simulation/simulate.py --seeds $(SEEDS) --tables
+	@$(BIN)/python tests/simulation/score_worlds.py --seeds $(SEEDS)
 
 simulate-mutants: $(DEV) ## bugs planted for it, and how soon each is found
 	@$(BIN)/python tests/mutants.py simulation
@@ -135,6 +136,10 @@ cost: $(DEV) ## a decision beside another version: AGAINST=v0.1.0
 
 bench-fleet: $(DEV) ## what scheduling saves a fleet, beside bounds; SEEDS=3
 	@$(BIN)/python tests/benchmarks/fleet/benefit.py $(if $(filter command line,$(origin SEEDS)),--seeds $(SEEDS)) $(if $(PICTURE),--picture $(PICTURE))
+
+bench-routed: $(DEV) ## the score beside published routers; DATA=a clone of RouteLLM
+	@[ -n "$(DATA)" ] || { echo "make bench-routed DATA=PATH: a clone of https://github.com/lm-sys/RouteLLM" >&2; exit 2; }
+	@$(BIN)/python tests/benchmarks/routed_requests.py $(DATA) $(if $(filter command line,$(origin SEEDS)),--seeds $(SEEDS))
 
 dist: $(DEV) ## build sdist and wheel, try them in bare environments
 	@$(BIN)/python tests/distribution/build.py $(EXTRAS)

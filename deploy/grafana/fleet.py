@@ -335,6 +335,19 @@ def _agents() -> Panels:
             "none",
         ),
         line(
+            "Alternatives ejected per hour",
+            "Tools, agents and models that schedulers left alone for a while, and why: failures running, far "
+            "below the best one's success, a try that failed. The most of any replica that serves a port.",
+            [
+                Query(
+                    "max by (scheduler, alternative, reason) (3600 * rate(toolgate_ejections_total"
+                    f"{{{PROCESS}}}[5m]))",
+                    "{{alternative}}, {{scheduler}}: {{reason}}",
+                )
+            ],
+            "none",
+        ),
+        line(
             "Tools, p99",
             "99 of 100 runs of a tool were faster; the ten slowest.",
             [Query(f"topk(10, {each(0.99, 'toolgate_tool_seconds', 'tool')})", "{{tool}}")],

@@ -141,6 +141,13 @@ def _rulings() -> Panels:
             "reqps",
         ),
         line(
+            "Alternatives left alone",
+            "1 while a tool, agent or model gets no calls as it fails too often, or waits for the call that "
+            "tries it. Of replicas that serve a port.",
+            [Query(f"max by (alternative) (toolgate_ejected{{{PROCESS}, {ONE}}})", "{{alternative}}")],
+            "short",
+        ),
+        line(
             "Set aside",
             "Each a second: modifies that were invalid, by what was wrong; priorities that were capped.",
             [

@@ -20,7 +20,7 @@ BENCHMARKS = sorted(
 
 
 def test_all_benchmarks_are_looked_at() -> None:
-    assert {"cost", "fleet", "fleet/benefit", "rate", "slots"} <= set(BENCHMARKS)
+    assert {"cost", "fleet", "fleet/benefit", "rate", "routed_requests", "slots"} <= set(BENCHMARKS)
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)

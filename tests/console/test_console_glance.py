@@ -7,6 +7,7 @@ from toolgate_bus.ledger.money.ledger import Balance
 from toolgate_bus.ledger.money.limits import BudgetDescription
 from toolgate_bus.ledger.slots.queue import MAX_LIMIT
 from toolgate_bus.ledger.slots.view import QueuedCall, QueuedPool
+from toolgate_bus.state.ejections import EjectionNote
 from toolgate_schedulers.commands.console import glance
 from toolgate_schedulers.commands.console.budgets import (
     PAGE,
@@ -15,7 +16,12 @@ from toolgate_schedulers.commands.console.budgets import (
     describe_book,
     query_from,
 )
-from toolgate_schedulers.commands.console.glance import MoneyHistory, describe_pools, list_waits
+from toolgate_schedulers.commands.console.glance import (
+    MoneyHistory,
+    describe_pools,
+    list_alone,
+    list_waits,
+)
 from toolgate_schedulers.commands.console.queues import MAX_TENANTS, OTHER, _describe_queue
 from toolgate_schedulers.commands.console.rates import CLASSES, Latency
 
@@ -97,6 +103,18 @@ def test_slots_are_counted_by_tenant_and_no_limit_is_no_number():
     (told,) = describe_pools([_describe_queue("slots", [pool(many, [], MAX_LIMIT)])])
     assert (told["most"], len(told["tenants"])) == (None, MAX_TENANTS + 1)
     assert told["tenants"][-1] == {"tenant": OTHER, "held": 50 - MAX_TENANTS, "waits": 0}
+
+
+def test_who_is_left_alone_is_said_with_why_and_for_how_long(monkeypatch):
+    monkeypatch.setattr(glance, "MAX_ALONE", 2)
+    notes = [
+        EjectionNote(NOW - at, "cost-aware", f"t{at}", "failures", "5 failures running", 10.0)
+        for at in (9, 8, 4, 11)
+    ]
+    rows, more = list_alone(notes, NOW)
+    assert [(one["of"], one["for_s"]) for one in rows] == [("t8", 2.0), ("t4", 6.0)]
+    assert (more, rows[0]["words"]) == (1, "5 failures running")
+    assert list_alone(notes, NOW + 7) == ([], 0)
 
 
 def test_it_is_said_who_waits_for_whom_and_the_longest_wait_comes_first(monkeypatch):

@@ -38,6 +38,8 @@ from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.client.readonly import ReadOnlyCommands
 from toolgate_bus.transport.redis.roster.roster import RosterView
 from toolgate_bus.transport.retention import KEEP_BYTES, FactUsage
+from toolgate_orchestrator.commands.host.checks import check_hidden_fields
+from toolgate_orchestrator.decision.config import RedactConfig
 
 pytestmark = pytest.mark.pure
 
@@ -506,6 +508,23 @@ def test_checks_come_from_entry_points_and_one_that_cannot_be_loaded_is_told():
     assert [check.name for check in checks] == ["configs", "held"]
     assert [(one.name, one.level) for one in findings] == [("check-not-loaded", "error")] * 2
     assert {check.name for check in load_checks()[0]} >= {"plan", "provider", "configs", "held"}
+
+
+def test_a_budget_by_an_argument_that_the_plan_hides_is_a_warning(tmp_path):
+    file = tmp_path / "cost.yaml"
+    file.write_text(
+        "budgets:\n"
+        "  - {name: refunds, unit: EUR, amount: $.order.Total, tools: [refund], limit: 100}\n"
+        "  - {name: customers, unit: calls, level: 'argument:customer.iban', tools: [refund], limit: 3}\n"
+        "  - {name: sums, unit: EUR, amount: $.totals, tools: [refund], limit: 3}\n"
+        "  - {name: daily, limit: 100}\n"
+    )
+    configs = [("cost-aware", file)]
+    found = check_hidden_fields(RedactConfig(fields=("total", "IBAN")), configs)
+    assert [level([one], "plan-budget-hidden") for one in found] == ["warning"] * 2
+    assert "refunds of cost-aware" in found[0].what
+    assert "customer.iban" in found[1].what
+    assert check_hidden_fields(RedactConfig(fields=("name",)), configs) == []
 
 
 WITHOUT_KERNEL = """

@@ -243,6 +243,18 @@ BUDGET_ORPHANS: Final = _counter(
     "Reservations paid at their estimate because nobody reported the cost: dead (orchestrator), expired.",
     *("book", "reason"),
 )
+EJECTIONS: Final = _counter(
+    "ejections",
+    "Times that an alternative was left alone for a while, by reason: failures (running), far_below (its "
+    "best alternative's success), try (the call that tried it failed).",
+    *("scheduler", "alternative", "reason"),
+)
+EJECTED: Final = _gauge(
+    "ejected",
+    "1 while a tool, agent or model gets no calls as it fails too often, or waits for the call that tries "
+    "it.",
+    *("scheduler", "alternative"),
+)
 GATE_FAULTS: Final = _counter(
     "gate_faults",
     "Faults in the gate's own process: rule, verdict, ask (each denies the call), table (the scheduler is "
@@ -302,6 +314,7 @@ PROCESS: Final = (
         LABEL_WRITES_FAILED,
     ),
     *(PAUSED_CALLS, PAUSED_AGENTS),
+    *(EJECTIONS, EJECTED),
     *(WITHDRAWN, GATE_FAULTS, BUDGET_SETTLEMENTS, BUDGET_OVERRUNS, BUDGET_ORPHANS, SHORT_WRITES),
     *(MCP_CHANGED_TOOLS, CONNECTED, BAD_MESSAGES, RECONNECTS, RECREATED, ROSTER_STRANGERS, LOOP_LAG),
     SERVE_REQUESTS,

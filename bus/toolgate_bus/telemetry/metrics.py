@@ -258,6 +258,7 @@ WITHDRAWN: Final = _counts(definitions.WITHDRAWN)
 BUDGET_SETTLEMENTS: Final = _counts(definitions.BUDGET_SETTLEMENTS)
 BUDGET_OVERRUNS: Final = _counts(definitions.BUDGET_OVERRUNS)
 BUDGET_ORPHANS: Final = _counts(definitions.BUDGET_ORPHANS)
+EJECTIONS: Final = _counts(definitions.EJECTIONS)
 GATE_FAULTS: Final = _counts(definitions.GATE_FAULTS)
 MCP_CHANGED_TOOLS: Final = _counts(definitions.MCP_CHANGED_TOOLS)
 BAD_MESSAGES: Final = _counts(definitions.BAD_MESSAGES)
@@ -274,7 +275,9 @@ _paused_calls: Final[dict[Labels, float]] = {(): 0.0}
 PAUSED_CALLS: Final = Gauges(definitions.PAUSED_CALLS, _paused_calls)
 _paused_agents: Final[dict[Labels, float]] = {(): 0.0}
 PAUSED_AGENTS: Final = Gauges(definitions.PAUSED_AGENTS, _paused_agents)
-_ours.extend((PAUSED_CALLS, PAUSED_AGENTS))
+_ejected: Final[dict[Labels, float]] = {}
+EJECTED: Final = Gauges(definitions.EJECTED, _ejected)
+_ours.extend((PAUSED_CALLS, PAUSED_AGENTS, EJECTED))
 
 
 _registered: Final[list[Any]] = []
@@ -349,6 +352,13 @@ def add_paused(calls: int = 0, agents: int = 0) -> None:
     """Add to the numbers of paused calls and agents of this process, or take off."""
     _paused_calls[()] += calls
     _paused_agents[()] += agents
+
+
+def set_ejected(scheduler: str, alternative: str, is_ejected: bool) -> None:
+    """Show whether an alternative is left alone. Beyond `MAX_SERIES` further ones are not shown."""
+    labels = (scheduler, alternative)
+    if labels in _ejected or (is_ejected and len(_ejected) < MAX_SERIES):
+        _ejected[labels] = float(is_ejected)
 
 
 def observe(durations: Durations, seconds: float, *labels: str, trace: str | None = None) -> None:

@@ -31,6 +31,7 @@ from toolgate_schedulers.shipped.alternatives import (
     team_of,
 )
 from toolgate_schedulers.shipped.facts_from_now import FactsFromNow
+from toolgate_schedulers.shipped.score.ejection_reporter import EjectionReporter
 from toolgate_schedulers.shipped.score.outcomes import Outcomes, agent_key
 from toolgate_schedulers.shipped.score.score import Option, describe, rank_keys
 
@@ -150,11 +151,14 @@ class Heuristic:
         self.turns: SharedCounter = MemoryCounter()
         self.outcomes = Outcomes(list_rivals(config.groups)) if config.strategy == "best" else None
         self._facts: FactsFromNow | None = None
+        self._reporter: EjectionReporter | None = None
 
     async def start(self, context: SchedulerContext) -> None:
         """Count turns over all replicas from now on, and follow how calls go if that decides."""
         self.turns = context.shared.turns
         if self.outcomes is not None:
+            self._reporter = EjectionReporter(context)
+            self._reporter.start()
             self._facts = FactsFromNow(context.shared.news, self.follow)
             await self._facts.start()
 
@@ -162,11 +166,15 @@ class Heuristic:
         """Read no more facts."""
         if self._facts is not None:
             await self._facts.stop()
+        if self._reporter is not None:
+            await self._reporter.stop()
 
     def follow(self, fact: Mapping[str, Any]) -> None:
         """Follow how calls go; every replica hears each fact once."""
         if self.outcomes is not None:
             self.outcomes.hear(fact, self._clock())
+            if self._reporter is not None:
+                self._reporter.take([self.outcomes])
 
     async def decide(self, call: ToolSelecting) -> Verdict:
         """Choose for one call; raise TransportError if the shared count cannot be read."""

@@ -103,7 +103,7 @@ class Schedulers:
             is_request = ask.kind == LLM
             if not any(glob.startswith("llm:") == is_request for glob in one.tools):
                 continue
-            verdict = _result_of(one.decide(question))
+            verdict = result_of(one.decide(question))
             digest = hashlib.sha256(repr(verdict).encode()).digest()
             heard.append(ReceivedVerdict(one.name, verdict, one.priority, digest=digest))
         merged = merge(heard)
@@ -141,11 +141,11 @@ class Schedulers:
 def tell(one: Any, fact: Mapping[str, Any]) -> None:
     """Tell a scheduler a fact, in its own way."""
     if isinstance(one, CostAware):
-        _result_of(one.hear(fact))
+        result_of(one.hear(fact))
     one.follow(fact)
 
 
-def _result_of(decides: Coroutine[Any, Any, Any]) -> Any:
+def result_of(decides: Coroutine[Any, Any, Any]) -> Any:
     """Return what a coroutine returns that waits for nothing."""
     try:
         decides.send(None)

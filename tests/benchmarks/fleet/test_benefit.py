@@ -1,13 +1,17 @@
 """The benchmark of benefit: worlds are the same for every side, and small ones show what it is for."""
 
+import re
+from pathlib import Path
+
 import pytest
 from benefit import OPTIONS, Run, average, compare, figures_of, measure
 from benefit_market import LLM, MIXES
 from benefit_picture import draw
-from benefit_sides import SIDES, side_of
+from benefit_sides import DEFAULT, SIDES, side_of
 from benefit_world import World, draw_jobs
 
 pytestmark = pytest.mark.pure
+DOCS = Path(__file__).parents[3] / "docs"
 
 
 def run(side, mix="travel", agents=25, weights=(0.6, 0.4)):
@@ -55,3 +59,20 @@ def test_the_table_and_the_picture_are_made_of_the_same_figures():
     marks = len(SIDES) - 2  # each side but two curves, in the picture and in its legend
     assert draw(rows, 1).count("<rect") == 1 + 2 * marks
     assert OPTIONS.parse_args([]).building is False
+
+
+def test_the_picture_of_the_page_shows_the_figures_of_its_tables():
+    page, picture = ((DOCS / name).read_text() for name in ("benefit.md", "pictures/benefit.svg"))
+    shown = re.search(r"<desc[^>]*>(.*)</desc>", picture, re.DOTALL)
+    assert shown is not None
+    weights = " with weights {} and {} pays ".format(*DEFAULT)
+    for mix in ("airline", "travel", "workspace"):
+        (told,) = (part for part in shown[1].split(". ") if part.startswith(f"{mix}: "))
+        table = page.partition("## All sides")[2].partition(f"**{mix}**")[2].partition("\n\n**")[0]
+        for side in ("without", "cost-aware", "oracle"):
+            row = next(line for line in table.splitlines() if line.startswith(f"| {side} "))
+            _, _, finished, usd, *_ = (cell.strip() for cell in row.split("|"))
+            share = float(finished.rstrip("%")) / 100
+            words = f"{side}{weights}{float(usd):.2f} USD a job and finishes {share:.0%}"
+            assert words in told, (mix, side)
+    assert "](pictures/benefit.svg)" in page

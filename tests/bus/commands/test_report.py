@@ -15,8 +15,11 @@ from toolgate_bus.commands.main import app as frame
 from toolgate_bus.commands.report.accounting import ReportBuilder
 from toolgate_bus.commands.report.figures import parse_by, total_of
 from toolgate_bus.commands.report.period import Period, day_of, month_of
+from toolgate_bus.commands.report.sources import ReportNotes
+from toolgate_bus.commands.report.view import print_report
 from toolgate_bus.errors import ConfigError, ToolgateError
 from toolgate_bus.ledger.money.limits import BudgetDescription
+from toolgate_bus.state.ejections import EjectionNote, sum_up
 from typer.testing import CliRunner
 
 pytestmark = pytest.mark.pure
@@ -166,6 +169,24 @@ def test_a_replacement_saves_what_the_llms_own_choice_costs_on_the_average():
     ]
     rows = reported(lines, by=["scheduler", "tool"])
     assert rows[("router", "cheap")].saved == 310_000  # of `unknown` nobody knows what it costs
+
+
+def test_what_a_success_cost_counts_what_failures_cost_too():
+    lines = [
+        *(entry(number, f"d{number}", 100, tool="search") for number in range(4)),
+        *(
+            fact("tool:post", number, decision_id=f"d{number}", tool="search", cost=100, success=number > 1)
+            for number in range(3)
+        ),
+        fact("tool:error", 3, decision_id="d3", tool="search", cost=100),
+        fact("usage", 4, decision_id="d4", provider="p", model="m", cost_usd="0.0003"),
+        fact("usage", 5, decision_id="d5", provider="p", model="m", cost_usd="0.0001", partial=True),
+    ]
+    rows = reported(lines, by=["tool", "model"])
+    one = rows[("search", "-")]
+    assert (one.calls, one.succeeded, one.per_success) == (4, 1, 400)
+    assert (rows[("llm:request", "m")].succeeded, rows[("llm:request", "m")].per_success) == (1, 400)
+    assert total(lines[:4]).per_success is None
 
 
 def test_a_replaced_model_saves_too():
@@ -379,6 +400,28 @@ def test_what_observing_rules_would_have_done_is_told_with_the_calls(tmp_path):
     (line,) = told["calls"]
     assert (line["would"], line["tool"], line["agent"], line["count"]) == ("deny", "delete_file", "clerk", 2)
     assert (line["scheduler"], line["rule"], line["decision"]) == ("policy", "no deletes", "a1")
+
+
+def test_what_a_success_cost_is_shown_by_tool_and_not_as_a_mean_of_all(archive):
+    shown = report("--by", "tool", "--month", "2026-11", "--archive", archive)
+    assert "per success" in shown
+    assert "per success" not in report("--by", "team", "--month", "2026-11", "--archive", archive)
+    last = json.loads(report("--json", "--month", "2026-11", "--archive", archive).splitlines()[-1])
+    assert (last["total"]["succeeded"], last["total"]["per_success"]) == (2, 200_002)
+    assert last["ejections"] is None  # an archive has none: that is not the same as nobody was left alone
+
+
+def test_who_was_left_alone_is_told_with_why(capsys):
+    note = EjectionNote(NOON, "cost-aware", "cheap", "failures", "5 failures running", 10.0)
+    accounting = ReportBuilder((), Period(None, None))
+    accounting.finish()
+    accounting.ejections = sum_up([note, note._replace(at=NOON + 60, seconds=20.0)], None, None)
+    print_report(accounting, ReportNotes(), "table")
+    told = "Ejected: cheap by cost-aware, 2 times, 30 s without calls; last 2026-11-21T12:01:00+00:00: 5 fail"
+    assert told in capsys.readouterr().out
+    print_report(accounting, ReportNotes(), "json")
+    (one,) = json.loads(capsys.readouterr().out)["ejections"]
+    assert (one["of"], one["times"], one["last"]["why"]) == ("cheap", 2, "failures")
 
 
 def test_who_must_know_all_is_told_by_the_exit_code(archive):

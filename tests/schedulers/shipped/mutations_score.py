@@ -1,10 +1,13 @@
 """What must be noticed of the score: what it weighs, what it forgets, who is left alone and for how long."""
 
-from mutation import SCHEDULERS, Mutant
+from mutation import BUS, SCHEDULERS, Mutant
 
 _TESTS = "../schedulers/shipped/test_score.py"
 _SCORE, _OUTCOMES = f"{SCHEDULERS}/shipped/score/score.py", f"{SCHEDULERS}/shipped/score/outcomes.py"
 _EJECTION = f"{SCHEDULERS}/shipped/score/ejection.py"
+_REPORTER = f"{SCHEDULERS}/shipped/score/ejection_reporter.py"
+_REPORTER_TESTS = "../schedulers/shipped/test_ejection_reporter.py"
+_NOTES, _NOTES_TESTS = f"{BUS}/state/ejections.py", "../bus/state/test_ejections.py"
 
 _CHANGES = (
     (
@@ -22,7 +25,7 @@ _CHANGES = (
     (
         "a crowd is no slower",
         _SCORE,
-        "place * crowd if crowd > CROWD else 0.0, AGES * known.age_s",
+        "place * crowd if crowd > CROWD else 0.0, _aged_s(known)",
         "0.0",
     ),
     ("calls flap between near equals", _SCORE, "one.score * (1 - STAY) if", "one.score if"),
@@ -57,7 +60,7 @@ _CHANGES = (
     ),
     ("a call is under way only by its fact", _OUTCOMES, "if decision not in self._under_way:", "if False:"),
     ("a lost call is under way for ever", _OUTCOMES, "now - call.at < longest and", "True and"),
-    ("an end takes nothing off", _OUTCOMES, "            kept.under_way -= 1\n", "            pass\n"),
+    ("an end takes nothing off", _OUTCOMES, "            kept.open.pop(decision, None)\n", ""),
     (
         "an agent's undone work counts as done",
         _OUTCOMES,
@@ -70,10 +73,63 @@ _CHANGES = (
         "return now >= self.until and not is_tried",
         "return now >= self.until",
     ),
+    (
+        "a failure costs no further request",
+        _SCORE,
+        "+ (cost_weight + latency_weight) * RETRY * (1 - chance)",
+        "+ 0.0",
+    ),
+    (
+        "an ejected one may be the first",
+        _SCORE,
+        "            one.option.key in out,\n",
+        "            False,\n",
+    ),
+    (
+        "one that is back has the failures of its trouble",
+        _OUTCOMES,
+        "            kept.reset()\n",
+        "            pass\n",
+    ),
+    (
+        "a failed try is not told",
+        _OUTCOMES,
+        "        elif kept.ejection.until != until:\n",
+        "        elif False:\n",
+    ),
+    (
+        "failures that came at once make it fast",
+        _OUTCOMES,
+        "(well or seconds > kept.durations()[1] > 0)",
+        "True",
+    ),
+    ("a shadow tells what it ejects", _REPORTER, "if self._context.shadow:", "if False:", _REPORTER_TESTS),
+    (
+        "a note is written once, whoever overwrites it",
+        _REPORTER,
+        "            settled = self._clock() - SETTLED_S\n",
+        "            settled = self._clock() + SETTLED_S\n",
+        _REPORTER_TESTS,
+    ),
+    (
+        "each replica's note is an event of its own",
+        _NOTES,
+        "abs(self.at - other.at) <= SAME_S",
+        "self.at == other.at",
+        _REPORTER_TESTS,
+    ),
+    (
+        "who is back is still left alone",
+        _NOTES,
+        "if one.why != BACK and one.until",
+        "if one.until",
+        _NOTES_TESTS,
+    ),
     ("the time out does not grow", _EJECTION, "self.factor * 2, MAX_FACTOR", "self.factor, MAX_FACTOR"),
     ("the time out grows without bound", _EJECTION, "min(self.factor * 2, MAX_FACTOR)", "self.factor * 2"),
 )
 
 MUTANTS = tuple(
-    Mutant("the score", name, file, before, after, _TESTS) for name, file, before, after in _CHANGES
+    Mutant("the score", name, file, before, after, tests[0] if tests else _TESTS)
+    for name, file, before, after, *tests in _CHANGES
 )

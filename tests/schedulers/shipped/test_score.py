@@ -5,6 +5,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from toolgate_bus.state.ejections import BACK, FAILURES, FAR_BELOW, TRY
 from toolgate_schedulers.shipped.score.ejection import Ejection
 from toolgate_schedulers.shipped.score.outcomes import (
     EXPECTED_S,
@@ -12,7 +13,9 @@ from toolgate_schedulers.shipped.score.outcomes import (
     HALF_LIFE_GROUP,
     HALF_LIFE_S,
     IN_A_ROW,
+    LOST_MIN_S,
     LOST_S,
+    LOST_TIMES,
     OUT_S,
     Outcomes,
     Performance,
@@ -199,6 +202,28 @@ def test_a_call_whose_end_is_never_heard_is_given_up():
     assert outcomes.performance("b", LOST_S + 1).under_way == 2
 
 
+def test_a_lost_call_of_a_tool_that_is_known_is_given_up_long_before():
+    outcomes = Outcomes([["a", "b"]])
+    for number in range(20):
+        end(outcomes, "a", True, number, seconds=0.5)
+    begin(outcomes, "lost", "a", 20.0)
+    assert outcomes.performance("a", 20.0 + LOST_MIN_S - 1).under_way == 1
+    assert outcomes.performance("a", 20.0 + LOST_MIN_S).under_way == 0
+    for number in range(60):
+        end(outcomes, "b", True, number, seconds=10.0)
+    begin(outcomes, "late", "b", 60.0)
+    assert outcomes.performance("b", 60.0 + LOST_TIMES * 10.0 - 1).under_way == 1
+
+
+def test_one_call_that_takes_long_makes_a_known_tool_little_slower_and_many_make_it_slow():
+    def seconds(under_way):
+        known = Performance(1.0, 40, 1.0, 1.0, weight=40.0, under_way=under_way, age_s=50.0)
+        return rate_options([Option("a", 0, 1.0, True, known)], 0, 1)[0].seconds
+
+    assert seconds(1) < 1.2
+    assert 5 < seconds(40) < 10
+
+
 def test_an_agent_whose_work_is_not_done_has_failed_though_its_call_succeeded():
     outcomes = Outcomes([["agent senior", "agent junior"]])
     for number in range(20):
@@ -271,6 +296,28 @@ def test_one_that_does_far_worse_than_its_group_is_ejected():
     rank_keys([Option("a", 1, 1, True), Option("b", 9, 1, False)], outcomes, 0.0, 1, 0)
     assert not outcomes.performance("a", 0.0).is_usable
     assert outcomes.performance("b", 0.0).is_usable
+
+
+def test_each_ejection_is_told_once_with_why_and_for_how_long_and_so_is_its_end():
+    outcomes = Outcomes([["a", "b"]])
+    for _ in range(IN_A_ROW + 2):  # those of calls that were under way say nothing new
+        end(outcomes, "a", False, 0.0)
+    end(outcomes, "a", False, OUT_S)
+    end(outcomes, "a", True, OUT_S + 2 * OUT_S)
+    told = [(one.of, one.why, one.seconds) for one in outcomes.changes]
+    assert told == [("a", FAILURES, OUT_S), ("a", TRY, 2 * OUT_S), ("a", BACK, 0.0)]
+    assert outcomes.changes[0].words == "5 failures running"
+
+
+def test_far_worse_than_the_best_is_told_in_numbers():
+    outcomes = Outcomes([["a", "b"]])
+    for number in range(60):
+        end(outcomes, "a", number % 4 == 0, 0.0)
+        end(outcomes, "b", True, 0.0)
+    rank_keys([Option("a", 1, 1, True), Option("b", 9, 1, False)], outcomes, 0.0, 1, 0)
+    (told,) = outcomes.changes
+    assert (told.of, told.why) == ("a", FAR_BELOW)
+    assert told.words == "30 % of 60 calls succeed, 99 % of the best one's"
 
 
 @given(st.lists(st.floats(0.01, 1), min_size=1, max_size=6))

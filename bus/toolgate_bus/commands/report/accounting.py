@@ -2,7 +2,7 @@
 
     decision          ─▶ denied, held, replaced; who decided, and the labels of its session
     decision, verdict ─▶ what rules and shadows would have denied, or asked a person about
-    tool:post, usage  ─▶ a call that ran, and what it says it cost
+    tool:post, usage  ─▶ a call that ran, whether it did its work, and what it says it cost
     ledger            ─▶ what was spent, to the unit; a cost that an entry has paid is not counted again
 
 A replacement saves the average cost, in this report, of the call that the LLM wanted, less what was paid for
@@ -22,8 +22,9 @@ from toolgate_bus.facts.observed_calls import ObservedCalls
 from toolgate_bus.ledger.money.journal import is_entry
 from toolgate_bus.ledger.money.limits import BudgetDescription
 from toolgate_bus.ledger.money.rebuild import SeenEntries
-from toolgate_bus.protocol.fact_events import TOOL_RESULT
+from toolgate_bus.protocol.fact_events import TOOL_POST, TOOL_RESULT
 from toolgate_bus.protocol.money import is_amount, micro
+from toolgate_bus.state.ejections import Ejected
 from toolgate_bus.telemetry.fact_metrics import is_local
 
 Fact = Mapping[str, Any]
@@ -96,6 +97,8 @@ class ReportBuilder:
     """Calls that rules and shadows would have denied, or asked a person about."""
     resets: dict[str, int] = field(default_factory=dict)
     """Amount that somebody has set to zero in this period, by account. It was spent all the same."""
+    ejections: list[Ejected] | None = None
+    """Alternatives that were left alone in this period; None if no server was read."""
     left_out: int = 0
     """Number of entries' accounts beyond `REMEMBERED`, which are not compared."""
     _labels: Memory[Mapping[str, str]] = field(default_factory=Memory)
@@ -240,7 +243,9 @@ class ReportBuilder:
         whose, cost = self._whose(fact, id_), fact.get("cost")
         if self.period.has(at):
             row = whose.key(self.by)
-            self._row(row).calls += 1
+            figures = self._row(row)
+            figures.calls += 1
+            figures.succeeded += fact["event"] == TOOL_POST and fact.get("success") is not False
             if is_amount(cost) and cost:
                 self._tell_cost(CallCost(row, cost, (id_,) if id_ else (), _kind(whose)))
 
@@ -260,7 +265,9 @@ class ReportBuilder:
         if not self.period.has(at):
             return
         row = whose.key(self.by)
-        self._row(row).requests += 1
+        figures = self._row(row)
+        figures.requests += 1
+        figures.succeeded += not fact.get("partial")
         amount = micro(fact.get("cost_usd"))
         charge = f"usage-{fact.get('orchestrator')}-{number}"  # as the keeper charges it
         if amount or not id_:  # at prices of its own, where no cost is told

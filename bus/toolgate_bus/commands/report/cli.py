@@ -102,6 +102,10 @@ def report(
     counted. Held calls are shown with their time to the decision. Results are those
     that schedulers ruled on: how many were masked or replaced, and how many withheld.
 
+    By tool, provider or model it also says how many calls and requests did their
+    work, and what a success cost, failures included. Ejected are alternatives that
+    a scheduler left alone for a while as they failed too often: how often, and why.
+
     Below the figures are calls that ran, and that a rule which only observes or a
     shadow would have denied, or asked a person about: how often, with an example.
 

@@ -45,8 +45,16 @@ class ReportFigures:
     masked: int = 0
     """Number of results of which a part was masked, or that were replaced."""
     withheld: int = 0
+    """Number of results that were withheld."""
+    succeeded: int = 0
+    """Number of calls and requests that did their work."""
     units: dict[str, int] = field(default_factory=dict)
     """Amounts of other units than money that the ledger counted, in their smallest part."""
+
+    @property
+    def per_success(self) -> int | None:
+        """Amount that a success cost, with what failures cost; None without a success."""
+        return (self.spent + self.outside) // self.succeeded if self.succeeded else None
 
     def add(self, other: "ReportFigures") -> None:
         """Add the figures of another line."""
@@ -57,7 +65,7 @@ class ReportFigures:
 
     def as_json(self) -> dict[str, Any]:
         """Return the figures for scripts; amounts in micro-units. `units` is left out if it is empty."""
-        told = {**asdict(self), "held_s": round(self.held_s, 3)}
+        told = {**asdict(self), "held_s": round(self.held_s, 3), "per_success": self.per_success}
         return told if self.units else {name: value for name, value in told.items() if name != "units"}
 
     def count(self, unit: str, amount: int) -> None:

@@ -24,6 +24,7 @@ from toolgate_bus.ledger.money.ledger import Balance
 from toolgate_bus.ledger.money.limits import BudgetDescription, read_budgets
 from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.server.settings import BusSettings
+from toolgate_bus.state.ejections import EjectionNote, read_notes, sum_up
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.clock import entry_order
 from toolgate_bus.transport.redis.storage.store import RedisStore
@@ -64,6 +65,10 @@ class LiveLedger:
         """Return the decisions that hold money."""
         ledger = RedisLedger(self.commands, self.namespace, self.book)
         return {one.decision for one in await ledger.open()}
+
+    async def ejections(self) -> list[EjectionNote]:
+        """Return the notes of what schedulers left alone."""
+        return await read_notes(RedisStore(self.commands, self.namespace))
 
     async def balances(self) -> list[Balance]:
         """Return the ledger's accounts."""
@@ -193,6 +198,8 @@ async def gather(
         standing = None if directory is None else read_archive(accounting, directory, namespace, told)
         await read_server(accounting, server, standing, told)
         accounting.finish(await server.unsettled())
+        period = accounting.period
+        accounting.ejections = sum_up(await server.ejections(), period.since, period.until)
         agree = compare(accounting, await server.balances(), told)
         if agree:
             told.sources.append(

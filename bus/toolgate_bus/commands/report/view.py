@@ -9,19 +9,25 @@ from toolgate_bus.commands.options import console, err_console
 from toolgate_bus.commands.report.accounting import ReportBuilder
 from toolgate_bus.commands.report.figures import LABEL, ReportFigures, total_of
 from toolgate_bus.commands.report.observed import observed_table
+from toolgate_bus.commands.report.period import iso
 from toolgate_bus.commands.report.sources import ReportNotes
 from toolgate_bus.commands.table import Table
 from toolgate_bus.commands.terminal import print_json, print_text
 from toolgate_bus.protocol.money import format_amount
 from toolgate_bus.telemetry.printable import visible
 
-_MONEY: Final = ("spent", "outside", "saved")
+_MONEY: Final = ("spent", "outside", "saved", "per_success")
 _HEADS: Final = {
     "outside": "outside budgets",
     "held_s": "held for",
     "masked": "results masked",
     "withheld": "results withheld",
+    "per_success": "per success",
 }
+_OF_KINDS: Final = frozenset({"succeeded", "per_success"})
+"""Figures that are shown by tool, provider or model: a mean over all kinds says nothing."""
+_KINDS: Final = frozenset({"tool", "provider", "model"})
+_MAX_EJECTED: Final = 20
 _ALWAYS: Final = frozenset({"spent", "saved", "requests", "calls", "denied", "held"})
 _MAIN: Final = frozenset({"spent", "calls", "denied"})
 """Figures that are shown however narrow the terminal is."""
@@ -50,6 +56,7 @@ def _json(accounting: ReportBuilder, rows: Rows, total: ReportFigures, told: Rep
             "book": accounting.book,
             "budget": accounting.budget,
             "observed": accounting.observed.as_json(),
+            "ejections": _ejections_json(accounting),
             "sources": told.sources,
             "unknown": told.unknown,
         }
@@ -82,6 +89,8 @@ def _cell(text: str) -> str:
 
 def _table(accounting: ReportBuilder, rows: Rows, total: ReportFigures, told: ReportNotes) -> None:
     names = [name for name in total.as_json() if name != "units"]
+    by_kind = not _KINDS.isdisjoint(accounting.by)
+    names = [name for name in names if by_kind or name not in _OF_KINDS]
     figures = [name for name in names if name in _ALWAYS or getattr(total, name)]
     units = sorted(total.units)
     # Tools' calls and requests that ran are counted anyway: a budget's own count says so.
@@ -104,6 +113,8 @@ def _table(accounting: ReportBuilder, rows: Rows, total: ReportFigures, told: Re
     _tell_observed(accounting, console)
     if accounting.observed.lines:
         console.print(observed_table(accounting.observed))
+    for words in _ejections(accounting):
+        console.print(escape(words), soft_wrap=True)
     _tell(accounting, told, console)
 
 
@@ -114,8 +125,38 @@ def _cells(figures: ReportFigures, names: list[str], units: list[str]) -> list[s
 
 def _figure(name: str, value: Any) -> str:
     if name in _MONEY:
-        return format_amount(value)
+        return "-" if value is None else format_amount(value)
     return f"{value:.1f} s" if name == "held_s" else str(value)
+
+
+def _ejections(accounting: ReportBuilder) -> list[str]:
+    """Return lines on what schedulers left alone for a while, and why."""
+    found = accounting.ejections or []
+    lines = [
+        f"Ejected: {visible(one.of)} by {visible(one.scheduler)}, {_times(one.times)}, "
+        f"{one.seconds:.0f} s without calls; last {iso(one.last.at, accounting.period.zone)}: "
+        f"{visible(one.last.words)}"
+        for one in found[:_MAX_EJECTED]
+    ]
+    more = len(found) - _MAX_EJECTED
+    return [*lines, f"Ejected: {more} others"] if more > 0 else lines
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _ejections_json(accounting: ReportBuilder) -> list[dict[str, Any]] | None:
+    if accounting.ejections is None:
+        return None
+    return [
+        {
+            **one._asdict(),
+            "seconds": round(one.seconds, 3),
+            "last": {"at": one.last.at, "why": one.last.why, "words": one.last.words},
+        }
+        for one in accounting.ejections
+    ]
 
 
 def _tell(accounting: ReportBuilder, told: ReportNotes, where: Any) -> None:

@@ -5,7 +5,7 @@ its list of models. The entry-point group `toolgate.checks` contributes them.
 """
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final
@@ -242,9 +242,10 @@ CHECKS = (
 
 
 def check_hidden_fields(redact: RedactConfig, configs: Sequence[tuple[str, Path]]) -> list[Finding]:
-    """Return a warning for each rule with a condition on a field that is hidden from schedulers.
+    """Return a warning for each rule and each budget that reads a field that is hidden from schedulers.
 
-    A hidden field counts against the call: a rule that denies or asks by it always applies.
+    A hidden field counts against the call: a rule that denies or asks by it always applies, and a budget
+    that counts it denies the call.
     """
     hidden = {name.casefold() for name in redact.fields}
     found = []
@@ -254,14 +255,38 @@ def check_hidden_fields(redact: RedactConfig, configs: Sequence[tuple[str, Path]
         except ConfigError:  # the check of the file itself reports it
             continue
         for rule, path in _conditions(config):
-            if hidden.intersection(path.casefold().replace("\\.", ".").split(".")):
+            if _reads(path, hidden):
                 what = (
                     f"{rule} of {scheduler} ({file}) looks at {path}, which the plan hides by `redact`: a "
                     "rule that denies or asks then matches every such call, one that allows or routes none"
                 )
                 change = "remove the field from `redact.fields`, or the condition from the rule"
                 found.append(warning("plan", "plan-rule-hidden", what, change))
+        for budget, path in _counted_arguments(config):
+            if _reads(path, hidden):
+                what = (
+                    f"the budget {budget} of {scheduler} ({file}) counts by {path}, which the plan hides by "
+                    "`redact`: every call of its tools is denied, as the amount cannot be read"
+                )
+                change = "remove the field from `redact.fields`, or count by another argument"
+                found.append(warning("plan", "plan-budget-hidden", what, change))
     return found
+
+
+def _reads(path: str, hidden: Collection[str]) -> bool:
+    """Return whether a path goes through one of these fields, which are in lower case."""
+    return not {*hidden}.isdisjoint(path.casefold().replace("\\.", ".").split("."))
+
+
+def _counted_arguments(config: Any) -> Iterator[tuple[str, str]]:
+    """Yield the name of each budget that reads an argument, and the argument's path."""
+    budgets = config.get("budgets") if isinstance(config, Mapping) else None
+    for number, budget in enumerate(budgets if isinstance(budgets, list) else [], start=1):
+        told = budget if isinstance(budget, Mapping) else {}
+        name, amount, level = (told.get(field) for field in ("name", "amount", "level"))
+        for path, prefix in ((amount, "$."), (level, "argument:")):
+            if isinstance(path, str) and path.startswith(prefix):
+                yield str(name or number), path.removeprefix(prefix)
 
 
 def _conditions(config: Any) -> Iterator[tuple[str, str]]:

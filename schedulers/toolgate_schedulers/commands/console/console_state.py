@@ -13,10 +13,12 @@ from toolgate_bus.errors import TransportError
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.facts.service import FactsService
 from toolgate_bus.server.settings import BusSettings
+from toolgate_bus.state.ejections import EjectionNote, read_notes
 from toolgate_bus.state.shared import connect_shared_state
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.roster.roster import Roster
+from toolgate_bus.transport.redis.storage.store import RedisStore
 from toolgate_bus.transport.redis.tasks import keep
 
 from toolgate_schedulers.commands.approvals.answer import Fact
@@ -33,7 +35,12 @@ from toolgate_schedulers.commands.console.budgets import (
     describe_book,
 )
 from toolgate_schedulers.commands.console.filters import Filter
-from toolgate_schedulers.commands.console.glance import MoneyHistory, describe_pools, list_waits
+from toolgate_schedulers.commands.console.glance import (
+    MoneyHistory,
+    describe_pools,
+    list_alone,
+    list_waits,
+)
 from toolgate_schedulers.commands.console.hub import Hub
 from toolgate_schedulers.commands.console.inbox import ApprovalInbox
 from toolgate_schedulers.commands.console.queues import (
@@ -81,6 +88,7 @@ class ConsoleState:
         self.books, self._queues = BudgetReader(commands, namespace), QueueReader(commands, namespace)
         self._revisions = RevisionReader(commands, namespace, self._trees.directory.agents)
         self._pusher = RulePusher(commands, namespace)
+        self._store = RedisStore(commands, namespace)
         self._kept: dict[str, tuple[float, Any]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
@@ -107,11 +115,14 @@ class ConsoleState:
         counted = self.rates.over(window_s, points, time.time())
         queues, agents, calls = await self.queues(), await self.agents(), await self.inbox.list_calls()
         waits, more = list_waits(queues, calls["waiting"], agents["agents"])
+        alone, more_alone = list_alone(await self._fresh("ejections", self._read_ejections), time.time())
         names = ("since", "until", "step", "points", "per_second", "all", "latency")
         return {
             **{name: counted[name] for name in names},
             "money": self.money.over(counted["since"], counted["step"], counted["points"]),
             "pools": describe_pools(queues),
+            "alone": alone,
+            "more_alone": more_alone,
             "waits": waits,
             "more_waits": more,
             "agents": len(agents["agents"]) + agents["more"],
@@ -178,6 +189,9 @@ class ConsoleState:
 
     async def _read_queues(self) -> list[dict[str, Any]]:
         return await self._queues.read((await self._roster.read()).members)
+
+    async def _read_ejections(self) -> list[EjectionNote]:
+        return await read_notes(self._store)
 
     async def _read_policies(self) -> list[dict[str, Any]]:
         names = sorted({one.name for one in (await self._roster.read()).members})

@@ -1,4 +1,5 @@
-"""Show a fleet at a glance: money against its limits over time, slots by tenant, who waits for whom.
+"""Show a fleet at a glance: money against its limits over time, slots by tenant, what schedulers leave alone,
+who waits for whom.
 
 Decisions, vetoes and latency over time are those of `rates`. What is kept here is bounded: a fixed number of
 samples, each of a few accounts.
@@ -13,6 +14,7 @@ from typing import Any, Final
 
 from toolgate_bus.errors import TransportError
 from toolgate_bus.fleet.books import BookAccount
+from toolgate_bus.state.ejections import EjectionNote, left_alone
 
 from toolgate_schedulers.commands.console.budgets import (
     ReadBook,
@@ -26,6 +28,7 @@ SAMPLE_S: Final = 5
 MAX_ACCOUNTS: Final = 6
 """Number of accounts that a picture can tell apart."""
 MAX_WAITS: Final = 50
+MAX_ALONE: Final = 12
 MAX_WHOM: Final = 3
 ENFORCED: Final = "budget"
 
@@ -72,6 +75,16 @@ def describe_pools(queues: Iterable[Mapping[str, Any]]) -> list[Row]:
         for queue in queues
         for pool in queue["pools"]
     ]
+
+
+def list_alone(notes: Iterable[EjectionNote], now: float) -> tuple[list[Row], int]:
+    """Return what schedulers leave alone at a time, and the number of those left out."""
+    found = left_alone(notes, now)
+    rows = [
+        {"of": one.of, "scheduler": one.scheduler, "words": one.words, "for_s": round(one.until - now, 1)}
+        for one in found[-MAX_ALONE:]
+    ]
+    return rows, len(found) - len(rows)
 
 
 def list_waits(

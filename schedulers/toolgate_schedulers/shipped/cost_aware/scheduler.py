@@ -78,6 +78,7 @@ from toolgate_schedulers.shipped.cost_aware.measures import (
 from toolgate_schedulers.shipped.cost_aware.paused_calls import PAUSE_S, PausedCalls
 from toolgate_schedulers.shipped.durability import DURABILITY, count_replicas, tell_replicas
 from toolgate_schedulers.shipped.facts_from_now import FactsFromNow
+from toolgate_schedulers.shipped.score.ejection_reporter import EjectionReporter
 from toolgate_schedulers.shipped.score.outcomes import Outcomes
 from toolgate_schedulers.shipped.score.score import describe as describe_rating
 
@@ -258,6 +259,7 @@ class CostAware:
         """Configure the scheduler; `clock` decides the day, week or month of the calendar, and outcomes are
         forgotten by `ticks`."""
         self._clock, self._ticks = clock, ticks
+        self._reporter: EjectionReporter | None = None
         self.configure(config)
         self._facts: FactsFromNow | None = None
         self.phases = _WITH_LAST if config.admission else _FIRST
@@ -280,6 +282,8 @@ class CostAware:
         """Take up other groups, prices and weights; what is remembered of calls begins anew."""
         self.config = config
         self.outcomes = Outcomes(config.rivals, config.half_life_s) if config.chooses else None
+        if self._reporter is not None:
+            self._reporter.forget()
 
     async def decide(self, call: ToolSelecting) -> Verdict:
         """Rule on one call; raise TransportError if the ledger does not answer."""
@@ -385,6 +389,8 @@ class CostAware:
         if self.config.idle_weights:
             _log.warning("the weights choose among nothing", fix=self.config.idle_weights)
         if self.outcomes is not None:
+            self._reporter = EjectionReporter(context)
+            self._reporter.start()
             self._facts = FactsFromNow(context.shared.news, self.follow)
             await self._facts.start()
         keeper = SettlementWorker(
@@ -426,6 +432,8 @@ class CostAware:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._facts is not None:
             await self._facts.stop()
+        if self._reporter is not None:
+            await self._reporter.stop()
         with contextlib.suppress(TransportError):
             await self._shared.ledger.leave()
             await self._write_down()
@@ -472,8 +480,8 @@ class CostAware:
         """Follow how calls go; every replica hears each fact once."""
         if self.outcomes is not None:
             self.outcomes.hear(fact, self._ticks())
-            while self.outcomes.ejected:
-                _log.warning("fails too often, and gets no calls for a while", of=self.outcomes.ejected.pop())
+            if self._reporter is not None:
+                self._reporter.take([self.outcomes])
 
     async def hear(self, fact: Mapping[str, Any]) -> None:
         """Learn from a fact, and charge the cost of an LLM request; called by the keeper that works."""

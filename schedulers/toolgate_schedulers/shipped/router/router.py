@@ -23,6 +23,7 @@ from toolgate_schedulers.author.scheduler import SchedulerContext
 from toolgate_schedulers.shipped.facts_from_now import FactsFromNow
 from toolgate_schedulers.shipped.router.health import Fallback, TargetHealth
 from toolgate_schedulers.shipped.router.targets import Sticky, Target, key_of, rank_targets
+from toolgate_schedulers.shipped.score.ejection_reporter import EjectionReporter
 from toolgate_schedulers.shipped.score.outcomes import Outcomes, outcome_of
 from toolgate_schedulers.shipped.score.score import Option, Rating, describe, rank_keys
 
@@ -203,9 +204,13 @@ class Router:
                 self._watching.setdefault(key, []).append(state.health)
         self._outcomes = [state.outcomes for state in self._states if state.outcomes is not None]
         self._facts: FactsFromNow | None = None
+        self._reporter: EjectionReporter | None = None
 
     async def start(self, context: SchedulerContext) -> None:
         """Follow the results of the targets, if a route has a `fallback` or chooses the best one."""
+        if self._outcomes:
+            self._reporter = EjectionReporter(context)
+            self._reporter.start()
         if self._watching or self._outcomes:
             self._facts = FactsFromNow(context.shared.news, self.follow)
             await self._facts.start()
@@ -214,6 +219,8 @@ class Router:
         """Read no more facts."""
         if self._facts is not None:
             await self._facts.stop()
+        if self._reporter is not None:
+            await self._reporter.stop()
 
     async def decide(self, call: ToolSelecting) -> Verdict:
         """Route one call."""
@@ -227,3 +234,5 @@ class Router:
                 health.record_result(*told, now)
         for outcomes in self._outcomes:
             outcomes.hear(fact, now)
+        if self._reporter is not None:
+            self._reporter.take(self._outcomes)

@@ -27,6 +27,7 @@ from toolgate_bus.protocol.fact_events import (
 from toolgate_bus.protocol.llm import LLM, LLM_REQUEST
 from toolgate_bus.protocol.money import is_amount
 from toolgate_bus.protocol.names import MAX_NAME
+from toolgate_bus.state.ejections import BACK, FAILURES, FAR_BELOW, TRY
 
 from toolgate_schedulers.shipped.score.ejection import Ejection
 
@@ -43,15 +44,23 @@ GUESS_CALLS: Final = 3.0
 """Number of calls that the guess counts for."""
 IN_A_ROW: Final = 5
 """Failures running that eject."""
-FAR_BELOW: Final = 0.5
+FAR_BELOW_PART: Final = 0.5
 """Part of the best success in the group below which an alternative is ejected."""
 SURE_CALLS: Final = 10.0
 """Calls that must count before success is compared."""
 OUT_S: Final = 10.0
 """Seconds of a first time out: a try costs one call, and a good alternative is missed until then."""
+MAX_CHANGES: Final = 64
+"""Changes of ejections that are kept until somebody reports them."""
 MAX_UNDER_WAY: Final = 20_000
 LOST_S: Final = 900.0
-"""Seconds after which a call whose end was never heard no longer counts as under way."""
+"""Longest time for which a call counts as under way if its end is not heard."""
+LOST_MIN_S: Final = 60.0
+LOST_TIMES: Final = 20.0
+"""The same as a multiple of the usual duration, and at least `LOST_MIN_S`: agents die while calls run, and
+lost calls must not look like a crowd, or like a tool that hangs."""
+LOST_CALLS: Final = 5.0
+"""Number of durations that must be known for that."""
 EXPECTED_S: Final = 2.0
 """Seconds in which the fact of a decision follows the verdict, unless a person is asked."""
 MAX_SECONDS: Final = 86_400.0
@@ -124,6 +133,17 @@ class Performance(NamedTuple):
 UNKNOWN: Final = Performance()
 
 
+class EjectionChange(NamedTuple):
+    """Alternative that was ejected, whose try failed, or that is back."""
+
+    of: str
+    why: str
+    """One of `REASONS` of `state.ejections`."""
+    words: str
+    seconds: float = 0.0
+    """Seconds in which it gets no calls. 0 if it is back."""
+
+
 @dataclass(slots=True)
 class _Sums:
     """Decaying sums of one alternative."""
@@ -140,9 +160,10 @@ class _Sums:
     paid_failures: float = 0.0
     paid: float = 0.0
     in_a_row: int = 0
-    under_way: int = 0
+    open: dict[str, float] = field(default_factory=dict)
+    """Decisions of the calls under way, with the times at which they began."""
     begun: float = 0.0
-    """Sum of the times at which the calls under way began."""
+    """Sum of these times."""
     group_calls: int = 0
     ejection: Ejection = field(default_factory=Ejection)
 
@@ -174,6 +195,12 @@ class _Sums:
         spread = SPREAD * math.sqrt(max(0.0, self.squares / self.times - mean * mean))
         return math.exp(mean), math.exp(mean + spread)
 
+    def longest_s(self) -> float:
+        """Return the time for which a call counts as under way if its end is not heard."""
+        if self.times < LOST_CALLS:
+            return LOST_S
+        return min(LOST_S, max(LOST_MIN_S, LOST_TIMES * self.durations()[1]))
+
     def record_time(self, seconds: float, places: int) -> None:
         log = math.log(max(seconds, _MIN_SECONDS))
         self.times += 1
@@ -199,8 +226,8 @@ class Outcomes:
         self._group_calls = [0] * (max(self._group_of.values(), default=-1) + 1)
         self._half_life_s = half_life_s
         self._kept: dict[str, _Sums] = {}
-        self.ejected: deque[str] = deque(maxlen=16)
-        """Keys that were ejected; whoever reports them takes them out."""
+        self.changes: deque[EjectionChange] = deque(maxlen=MAX_CHANGES)
+        """Ejections and their ends; whoever reports them takes them out."""
         self._under_way: dict[str, _UnderWay] = {}
         self._expected: dict[str, _UnderWay] = {}
 
@@ -210,6 +237,7 @@ class Outcomes:
         if kept is None:
             return UNKNOWN
         kept.forget(now, self._half_life_s, self._group_calls[self._group_of[key]])
+        self._give_up_lost(kept, now)
         calls = kept.well + kept.badly
         median, usual = kept.durations()
         if kept.ejection.is_over(now):
@@ -224,18 +252,18 @@ class Outcomes:
             usual,
             kept.times,
             kept.by_place / kept.places if kept.places > 1e-6 else 0.0,
-            kept.under_way,
-            max(0.0, now - kept.begun / kept.under_way) if kept.under_way else 0.0,
+            len(kept.open),
+            max(0.0, now - kept.begun / len(kept.open)) if kept.open else 0.0,
             kept.paid / kept.paid_failures if kept.paid_failures > 1e-6 else None,
             kept.ejection.is_usable(now, OUT_S),
             calls >= SURE_CALLS,
         )
 
-    def eject(self, key: str, now: float) -> None:
-        """Take an alternative out whose success is far below its group's."""
+    def eject(self, key: str, now: float, words: str = "") -> None:
+        """Take an alternative out whose success is far below its group's; `words` say how far."""
         kept = self._kept.get(key)
         if kept is not None and kept.ejection.until is None:
-            self._eject(key, kept, now)
+            self._eject(key, kept, now, FAR_BELOW, words)
 
     def expect(self, decision: str, key: str, now: float) -> None:
         """Count a call as under way at once: the next call must know before the decision's fact comes."""
@@ -248,10 +276,10 @@ class Outcomes:
         if key not in self._group_of or len(decision) > MAX_NAME:
             return
         kept = self._sums(key, now)
-        kept.under_way += 1
+        kept.open[decision] = now
         kept.begun += now
         kept.ejection.record_call(now)
-        calls[decision] = _UnderWay(key, now, kept.under_way)
+        calls[decision] = _UnderWay(key, now, len(kept.open))
 
     def hear(self, fact: Mapping[str, Any], now: float) -> None:
         """Learn from a fact."""
@@ -297,9 +325,13 @@ class Outcomes:
     def _record(self, key: str, well: bool, fact: Mapping[str, Any], places: int, now: float) -> None:
         kept, cost = self._sums(key, now), fact.get("cost")
         seconds = _seconds(fact.get("seconds"))
+        until = kept.ejection.until
         if kept.ejection.record_result(well, now, OUT_S):
             # What was before the trouble says nothing about the time after it.
             kept.reset()
+            self.changes.append(EjectionChange(key, BACK, "the call that tried it succeeded"))
+        elif kept.ejection.until != until:
+            self._note(key, kept, now, TRY, "the call that tried it failed")
         group = self._group_of[key]
         self._group_calls[group] += 1
         kept.forget(now, self._half_life_s, self._group_calls[group], 1)
@@ -317,12 +349,16 @@ class Outcomes:
             kept.paid_failures += 1
             kept.paid += cost
         if kept.in_a_row >= IN_A_ROW and kept.ejection.until is None:
-            self._eject(key, kept, now)
+            self._eject(key, kept, now, FAILURES, f"{IN_A_ROW} failures running")
 
-    def _eject(self, key: str, kept: _Sums, now: float) -> None:
+    def _eject(self, key: str, kept: _Sums, now: float, why: str, words: str) -> None:
         kept.in_a_row = 0
-        self.ejected.append(key)
         kept.ejection.eject(now, OUT_S)
+        self._note(key, kept, now, why, words)
+
+    def _note(self, key: str, kept: _Sums, now: float, why: str, words: str) -> None:
+        seconds = (kept.ejection.until or now) - now
+        self.changes.append(EjectionChange(key, why, words, seconds))
 
     def _sums(self, key: str, now: float) -> _Sums:
         kept = self._kept.get(key)
@@ -334,8 +370,17 @@ class Outcomes:
         call = self._under_way.pop(decision, None) or self._expected.pop(decision, None)
         if call is not None:
             kept = self._kept[call.key]
-            kept.under_way -= 1
-            kept.begun -= call.at
+            kept.open.pop(decision, None)
+            kept.begun = kept.begun - call.at if kept.open else 0.0
+
+    def _give_up_lost(self, kept: _Sums, now: float) -> None:
+        """Drop calls of one alternative whose ends must have been lost."""
+        longest = kept.longest_s() if kept.open else 0.0
+        while kept.open:
+            decision, at = next(iter(kept.open.items()))
+            if now - at < longest:
+                break
+            self._end(decision)
 
     def _give_up(self, now: float) -> None:
         """Drop the oldest calls under way that are too old or too many."""

@@ -9,12 +9,13 @@ LLM a further request: it counts as much as a call of the dearest and slowest al
 sure and idle, the score is the plain weighted sum of cost and latency.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from toolgate_bus.protocol.money import format_amount
 
-from toolgate_schedulers.shipped.score.outcomes import FAR_BELOW, UNKNOWN, Outcomes, Performance
+from toolgate_schedulers.shipped.score.outcomes import FAR_BELOW_PART, UNKNOWN, Outcomes, Performance
 
 RETRY: Final = 1.0
 """Cost of a failure, as a part of the dearest and slowest alternative: that of a request to an LLM."""
@@ -88,8 +89,15 @@ def rank_keys(
     found = options()
     failing = find_failing(found)
     if failing and outcomes is not None:
-        for key in failing:
-            outcomes.eject(key, now)
+        best = max(one.performance.success for one in found)
+        for one in found:
+            if one.key in failing:
+                known = one.performance
+                told = (
+                    f"{round(known.success * 100)} % of {round(known.calls)} calls succeed, "
+                    f"{round(best * 100)} % of the best one's"
+                )
+                outcomes.eject(one.key, now, told)
         found = options()
     return rank_options(found, cost_weight, latency_weight)
 
@@ -119,7 +127,9 @@ def find_failing(options: Sequence[Option]) -> list[str]:
     """Return the keys of the options whose success is far below the best one's."""
     best = max((one.performance.success for one in options), default=0.0)
     return [
-        one.key for one in options if one.performance.is_sure and one.performance.success < FAR_BELOW * best
+        one.key
+        for one in options
+        if one.performance.is_sure and one.performance.success < FAR_BELOW_PART * best
     ]
 
 
@@ -148,7 +158,20 @@ def _expected_s(one: Option, fastest: float) -> float:
     usual = sure * known.usual_s + (1 - sure) * prior
     place = sure * known.place_s + (1 - sure) * prior / CROWD
     crowd = known.under_way + 1
-    return max(usual, place * crowd if crowd > CROWD else 0.0, AGES * known.age_s)
+    return max(usual, place * crowd if crowd > CROWD else 0.0, _aged_s(known))
+
+
+def _aged_s(known: Performance) -> float:
+    """Return the duration that the age of the calls under way lets expect.
+
+    They count as far as they are many beside the durations that are known: one call that takes long, or whose
+    end was lost, says little; many say that the alternative hangs.
+    """
+    aged = AGES * known.age_s
+    if aged <= known.usual_s or not known.usual_s:
+        return aged
+    share = known.under_way / (known.under_way + known.weight) if known.under_way else 1.0
+    return known.usual_s * math.exp(share * math.log(aged / known.usual_s))
 
 
 def _part(value: float, most: float) -> float:

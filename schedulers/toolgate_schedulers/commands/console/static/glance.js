@@ -20,6 +20,7 @@ function draw(data) {
   latency(data, times);
   money(data, times);
   show($("glance-slots"), data.pools, () => slots(data.pools));
+  alone(data);
   show($("glance-waits"), [data.waits.map((one) => ({ ...one, for_s: one.for_s && lasting(one.for_s) })), data.more_waits], () => waits(data));
 }
 
@@ -100,6 +101,20 @@ function bar(pool, colour) {
     h("div", { class: "slots", role: "img", "aria-label": pool.tenants.map((one) => `${one.tenant || "no tenant"}: ${one.held} slots, ${one.waits} wait`).join("; ") },
       pool.tenants.filter((one) => one.held).map((one) => part(one.held, one.tenant))),
     pool.waits ? h("div", { class: "note" }, `${number(pool.waits)} wait: ${waiting.join(", ")}`) : "");
+}
+
+// ---------------------------------------------------------------- left alone
+
+function alone({ alone: rows, more_alone: more }) {
+  const place = $("glance-alone"), title = "Left alone for a while";
+  place.hidden = !rows.length;
+  const shown = rows.map((one) => ({ ...one, for_s: lasting(one.for_s) }));
+  const columns = [["tool, agent or model", ""], ["by", ""], ["why", ""], ["for", "num"]];
+  show(place, [shown, more], () => [h("figcaption", {}, h("b", { class: "title" }, title)),
+    table(title, columns, shown.map((one) => h("tr", {},
+      h("th", { scope: "row" }, visible(one.of)), h("td", {}, visible(one.scheduler)),
+      h("td", { class: "said" }, visible(one.words)), h("td", { class: "num" }, one.for_s)))),
+    more ? h("p", { class: "note" }, `and ${number(more)} more`) : ""]);
 }
 
 // ---------------------------------------------------------------- waits
