@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.system]
 
 RULES = "rules: [{tools: transfer}]"
 EVE = {"to": "eve", "amount": 900}
-ENDED = 15.0
+ENDED = 30.0
 
 
 def deciding(gate, tool="transfer"):

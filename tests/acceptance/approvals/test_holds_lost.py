@@ -13,7 +13,7 @@ pytestmark = pytest.mark.acceptance
 
 RULES = "rules: [{tools: transfer}]"
 EVE = {"to": "eve", "amount": 900}
-SECONDS = 12.0
+SECONDS = 30.0
 THOUGHT = 6.0
 """Seconds: twice what it takes at most to see that a hold is gone (two looks, 2 s and a heartbeat apart)."""
 

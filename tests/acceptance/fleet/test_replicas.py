@@ -146,7 +146,7 @@ async def test_a_supervised_replica_that_dies_comes_back_and_shares_again(schedu
             await many(gate, range(20), lambda n: deny_odd(n, after=0.01), in_flight=20)
             return schedulers.lines("decided", pid=pids[-1])
 
-        await wait_until(newest_decides, timeout=10)
+        await wait_until(newest_decides)
 
 
 async def test_a_scheduler_that_joins_while_a_gate_runs_is_asked_from_the_next_call_on(schedulers):
@@ -166,7 +166,7 @@ async def test_one_that_leaves_in_good_order_is_not_asked_again(schedulers, wait
     async with gate_on(schedulers, patience_ms=3000) as gate:
         assert (await gate.decide(Call("search", {}, TOOLS))).why == "agreed"
         child.terminate()
-        await wait_until(lambda: child.poll() == 0, timeout=20)  # without holding up the gate's own loop
+        await wait_until(lambda: child.poll() == 0)  # without holding up the gate's own loop
         decision = await gate.decide(Call("search", {}, TOOLS))
     assert (decision.why, decision.silent) == ("unasked", ())
 

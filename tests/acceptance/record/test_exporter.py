@@ -139,7 +139,7 @@ async def exported(url, expected):
 
 async def is_read(gate, wait_until):
     """Wait until the gate knows that somebody reads its facts."""
-    await wait_until(lambda: gate._client.bus.is_read, timeout=10)
+    await wait_until(lambda: gate._client.bus.is_read)
 
 
 async def decide(gate, rules=None, tool="search", tools=TOOLS, **fields):
@@ -230,7 +230,7 @@ async def test_the_exporter_counts_exactly_what_the_agents_process_counted(
         while not any(name == by_table for name, _ in growth(before)):
             await plain.decide(Call("local_look", {}, ["local_look"]))
         late = {("toolgate_late_verdicts_total", (("scheduler", "alpha"),)): 1.0}
-        await wait_until(lambda: late.items() <= growth(before).items(), timeout=10)
+        await wait_until(lambda: late.items() <= growth(before).items())
     expected = growth(before)
     await exported(url, expected)
     seen = {name for name, _ in expected}
@@ -264,11 +264,11 @@ async def test_decisions_are_counted_by_the_labels_that_it_is_told_over_a_restar
             await decide(gate, labels={"tier": "gold"})
         red = {"label": "team", "value": "red", "outcome": "deny"}
         gold = {"label": "tier", "value": "gold", "outcome": "continue"}
-        await wait_until(lambda: told(url, **red) and told(url, **gold), timeout=20)
+        await wait_until(lambda: told(url, **red) and told(url, **gold))
         child.kill()
         child.wait()
         _, url = await exporters.start(*options)
-        await wait_until(lambda: told(url, **red) and told(url, **gold), timeout=20)
+        await wait_until(lambda: told(url, **red) and told(url, **gold))
         assert "no interest" not in fetch(url)[1]
 
 
@@ -300,7 +300,7 @@ async def test_an_exporter_killed_in_mid_run_counts_nothing_twice_and_forgets_no
                 os.kill(child.pid, signal.SIGKILL)
                 child.wait()
                 child, url = await exporters.start()
-                await wait_until(lambda at=url: "\ntoolgate_exporter_leads 1.0\n" in fetch(at)[1], timeout=20)
+                await wait_until(lambda at=url: "\ntoolgate_exporter_leads 1.0\n" in fetch(at)[1])
                 _, text = await page(url)
                 again = sum(value for (name, _), value in samples(text).items() if "decisions" in name)
                 assert again >= highest, "a counter fell: Prometheus would add all of it once more"
@@ -317,7 +317,7 @@ async def test_of_two_one_counts_and_the_other_takes_over_when_it_ends(
 ):
     first, url = await exporters.start()
     health = url.replace("metrics", "healthz")
-    await wait_until(lambda: fetch(health)[0] == 200, timeout=10)
+    await wait_until(lambda: fetch(health)[0] == 200)
     _, other = await exporters.start()
     await schedulers.start("obedient:alpha")
     before = counted_here()
@@ -345,7 +345,7 @@ async def test_gauges_tell_who_is_alive_and_how_full_inboxes_are(
         await decide(gate)
 
         named = f'toolgate_scheduler_replicas{{namespace="{namespace}",scheduler="alpha"}} 1.0'
-        await wait_until(lambda: named in urllib.request.urlopen(url, timeout=10).read().decode(), timeout=20)
+        await wait_until(lambda: named in urllib.request.urlopen(url, timeout=10).read().decode())
 
         def shows(*lines):
             text = fetch(url)[1]
@@ -377,7 +377,7 @@ async def test_gauges_tell_who_is_alive_and_how_full_inboxes_are(
             return late > 0.1 and undone >= 2
 
         try:
-            await wait_until(waits, timeout=20)
+            await wait_until(waits)
         finally:
             os.kill(pid, signal.SIGCONT)
 
@@ -419,7 +419,7 @@ async def test_replicas_serve_their_metrics_each_on_a_port_of_its_own(
             for sample in family.samples
         )
 
-    await wait_until(lambda: sum(map(answers, urls)) == 20, timeout=10)
+    await wait_until(lambda: sum(map(answers, urls)) == 20)
     await wait_until(
         lambda: 'event_loop_lag_seconds_count{side="scheduler"}' in fetch(urls[0])[1], timeout=10
     )

@@ -91,7 +91,7 @@ def released(*events):
 
 
 async def soon(predicate):
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not predicate():
             await asyncio.sleep(0.001)
 
