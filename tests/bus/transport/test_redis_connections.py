@@ -18,7 +18,7 @@ from toolgate_bus.transport.redis.client.topology import topology_of
 pytestmark = pytest.mark.acceptance
 
 NOTICED = 30.0
-"""Seconds for which a test waits until a connection that stands still is given up: it takes one on a quiet machine."""
+"""Seconds that a test waits until a connection that stands still is given up: one, on a quiet machine."""
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from written_facts import facts_of, numbered
 pytestmark = pytest.mark.acceptance
 
 HEALED = 30.0
-"""Seconds for which a test waits until the next question is answered: it takes about one on a quiet machine."""
+"""Seconds that a test waits until the next question is answered: about one, on a quiet machine."""
 
 
 class Traffic:

@@ -1,12 +1,12 @@
 """Each key of Amplifier's own orchestrators does under every loop what it does there."""
 
-import asyncio
 import time
 from typing import Any
 
 import pytest
 from amplifier_core import HookResult
 from four_loops import LOOPS
+from steps import without_waiting
 from toolgate_orchestrator.turn.hooks.dispatch import Emitter
 from toolgate_orchestrator.turn.llm.pace import RequestPace, slow_down
 
