@@ -61,7 +61,7 @@ class World:
 
     def gate(self, **config):
         """A gate that believes signed verdicts only."""
-        config = {"patience_ms": 5000} | config
+        config = {"patience_ms": 30_000} | config
         return Gate.open(redis=self.server.url("agent"), keys=self.keys, **config)
 
     def end(self):

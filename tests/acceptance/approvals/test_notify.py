@@ -31,7 +31,7 @@ async def approval(schedulers, tmp_path):
 @pytest.fixture
 async def gate(schedulers, approval):
     options = {"redis": schedulers.url, "namespace": schedulers.namespace}
-    async with Gate.open(**options, patience_ms=5000, required=["approval"]) as opened:
+    async with Gate.open(**options, patience_ms=30_000, required=["approval"]) as opened:
         yield opened
 
 

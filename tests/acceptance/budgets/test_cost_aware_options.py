@@ -45,7 +45,7 @@ async def running(schedulers, tmp_path):
             file.write_text(yaml.safe_dump(config))
             await schedulers.start(spec, "--config", file, replicas=replicas)
             where = {"redis": schedulers.url, "namespace": schedulers.namespace}
-            gate = Gate.open(**where, required=(spec,), patience_ms=5000)
+            gate = Gate.open(**where, required=(spec,), patience_ms=30_000)
             return await stack.enter_async_context(gate)
 
         yield start

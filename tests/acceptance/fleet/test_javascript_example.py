@@ -66,7 +66,7 @@ def start(process, server_url, namespace, wait_until):
 def gate(server_url, namespace):
     """A gate in the test's namespace."""
     return lambda **config: Gate.open(
-        redis=server_url, namespace=namespace, **{"patience_ms": 5000, **config}
+        redis=server_url, namespace=namespace, **{"patience_ms": 30_000, **config}
     )
 
 
@@ -111,7 +111,7 @@ async def test_it_rules_beside_a_python_scheduler(start, schedulers, server_url,
     (tmp_path / "policy.yaml").write_text(POLICY)
     await start()
     await schedulers.start("policy", "--config", tmp_path / "policy.yaml")
-    async with Gate.open(redis=server_url, namespace=namespace, patience_ms=5000) as gate:
+    async with Gate.open(redis=server_url, namespace=namespace, patience_ms=30_000) as gate:
         denied = await gate.decide(Call("send_mail", {"to": "a@else.org"}, TOOLS))
         assert (denied.outcome, denied.scheduler, denied.reason) == ("deny", NAME, "mail stays in the house")
         sent = await gate.decide(Call("send_mail", {"to": "a@example.com"}, TOOLS))
@@ -160,7 +160,7 @@ async def test_two_replicas_share_hundreds_of_questions_and_none_is_lost(start, 
 
 async def test_what_a_killed_replica_left_is_taken_over(start, gate, server_url, wait_until):
     first, second = [await start() for _ in range(2)]
-    async with redis.from_url(server_url) as server, gate(required=[NAME], patience_ms=10_000) as asking:
+    async with redis.from_url(server_url) as server, gate(required=[NAME], patience_ms=30_000) as asking:
 
         async def reading():
             clients = await server.client_list()

@@ -112,7 +112,7 @@ async def test_kill_9_in_the_middle_loses_nothing_while_a_peer_runs(schedulers, 
         async with room:
             return await gate.decide(Call("search", {"n": number, "rules": rules}, TOOLS))
 
-    async with gate_on(schedulers, patience_ms=4000, required=names) as gate:
+    async with gate_on(schedulers, patience_ms=30_000, required=names) as gate:
         decisions = await asyncio.gather(*map(decide, range(200)))
     assert mark.exists()
     lost = [number for number, one in enumerate(decisions) if "alpha" in one.silent]

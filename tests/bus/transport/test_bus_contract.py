@@ -257,9 +257,8 @@ async def test_the_roster_tells_who_joins_and_who_leaves(buses, wait_until):
 
 
 async def test_the_last_scheduler_that_leaves_is_off_the_roster_at_once(buses, wait_until, monkeypatch):
-    monkeypatch.setattr(
-        "toolgate_bus.transport.redis.roster.roster.EXPIRY_SECONDS", 600
-    )  # it does not wait for that
+    # Nobody is off it because a heartbeat expired.
+    monkeypatch.setattr("toolgate_bus.transport.redis.roster.roster.EXPIRY_SECONDS", 600)
     asker = await buses.orchestrator()
     replica = await buses.scheduler("cost")
     await wait_until(lambda: asker.ears.members)

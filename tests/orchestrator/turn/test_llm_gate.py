@@ -26,7 +26,7 @@ pytestmark = pytest.mark.pure
 
 CLASSES = {loop.name: loop for loop in (LoopBasic, LoopStreaming, LoopEvents, LoopReactive)}
 LOOPS = tuple(CLASSES)
-ASKED = {"agent": "clerk", "patience_ms": 2000}
+ASKED = {"agent": "clerk", "patience_ms": 30_000}
 LLM_TOO = ("*", "llm:*")
 
 
