@@ -54,15 +54,15 @@ async def test_requests_keep_their_distance_and_the_wait_is_told(
         told.append(data)
         return HookResult()
 
-    config = {"min_delay_between_calls_ms": 60}
+    config = {"min_delay_between_calls_ms": 1000}
     async with agent([calls("a"), {"text": "ok"}], tools=[tool("a")], loop=loop, config=config) as a:
         a.hooks.register("orchestrator:rate_limit_delay", hear, name="test")
         started = time.monotonic()
         await a.ask()
-        assert time.monotonic() - started >= 0.05
+        assert time.monotonic() - started > 0.9
     (wait,) = told
-    assert (wait["iteration"], wait["configured_ms"]) == (2, 60)
-    assert wait["delay_ms"] + wait["elapsed_ms"] == pytest.approx(60)
+    assert (wait["iteration"], wait["configured_ms"]) == (2, 1000)
+    assert wait["delay_ms"] + wait["elapsed_ms"] == pytest.approx(1000)
 
 
 class Deaf:
