@@ -421,13 +421,15 @@ def find_folders() -> "dict[str, str]":
 
 
 def read_log(place: str) -> str:
-    """The last that a sidecar said."""
+    """The last error that a sidecar told, from its beginning; else the last that it said."""
     try:
         with open(f"{place}.log", "rb") as file:
-            said = file.read(1 << 20).decode("utf-8", "replace").split()
+            said = file.read(1 << 20).decode("utf-8", "replace")
     except OSError:
-        said = []
-    return " ".join(said)[-300:] or f"see {place}.log"
+        said = ""
+    begin = said.rfind("Error: ")
+    words = " ".join(said[max(begin, 0) :].split())
+    return (words[-300:] if begin < 0 else words[:300]) or f"see {place}.log"
 
 
 def ask(options: HookOptions, event: bytes, until: float) -> bytes:

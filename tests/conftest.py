@@ -190,12 +190,12 @@ def _started(process: ServerProcess) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 def wait_until() -> Callable[..., Awaitable[Any]]:
-    """`await wait_until(predicate, timeout=5)`: its first true value; fails when there is none in time.
+    """`await wait_until(predicate, timeout=30)`: its first true value; fails when there is none in time.
 
     The predicate may be an async function. Looks every 5 ms.
     """
 
-    async def wait(predicate: Callable[[], Any | Awaitable[Any]], timeout: float = 5.0) -> Any:
+    async def wait(predicate: Callable[[], Any | Awaitable[Any]], timeout: float = 30.0) -> Any:
         deadline = time.monotonic() + timeout
         while True:
             found = predicate()

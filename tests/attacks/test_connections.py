@@ -164,7 +164,7 @@ async def test_half_open_connections_keep_nobody_from_the_metrics(monkeypatch, w
             assert await asked(serving.port, "/metrics") == "HTTP/1.0 200 OK"
             assert threading.active_count() - threads <= metrics_server.MAX_CONNECTIONS + 5
             monkeypatch.setattr(metrics_server, "MAX_SECONDS", 0.0)
-            await wait_until(lambda: threading.active_count() <= threads, timeout=10)
+            await wait_until(lambda: threading.active_count() <= threads)
     finally:
         serving.close()
 
@@ -178,7 +178,7 @@ async def supervised(process, tmp_path, wait_until):
         file = tmp_path / "pids"
         run = process(sys.executable, "-c", SUPERVISOR, file, HANGS[hang], seconds)
         # Each hangs, and the survivor was told of each.
-        await wait_until(lambda: file.exists() and len(file.read_text().splitlines()) == 4, timeout=20)
+        await wait_until(lambda: file.exists() and len(file.read_text().splitlines()) == 4)
         pids.extend({int(line.split()[1]) for line in file.read_text().splitlines()})
         return run, pids
 
@@ -192,7 +192,7 @@ async def supervised(process, tmp_path, wait_until):
 async def test_a_replica_that_hangs_does_not_outlive_its_supervisor(supervised, wait_until, hang):
     run, pids = await supervised(hang)
     os.kill(run.pid, signal.SIGKILL)
-    await wait_until(lambda: not any(map(alive, pids)), timeout=10)
+    await wait_until(lambda: not any(map(alive, pids)))
 
 
 async def test_a_supervisor_that_is_to_end_ends_a_replica_that_hangs(supervised, wait_until):

@@ -36,7 +36,7 @@ async def test_who_is_shut_out_tries_no_more_than_once_a_second_and_comes_back(
         return (await gate.decide(Call("bash", {"n": 1}, ["bash"]))).outcome == "continue"
 
     async with Gate.open(redis=url, required=["alpha"], patience_ms=500) as gate:
-        await wait_until(is_ruled, timeout=10)
+        await wait_until(is_ruled)
         await commands.execute("ACL", "SETUSER", "app", "off")
         await commands.execute("CLIENT", "KILL", "USER", "app")
         await asyncio.sleep(1.0)  # what it does at once is one attempt for each connection
@@ -48,5 +48,5 @@ async def test_who_is_shut_out_tries_no_more_than_once_a_second_and_comes_back(
         print({"tried": tried, "seconds": seconds})
         assert tried <= (seconds + 1) * CLIENTS
         await commands.execute("ACL", "SETUSER", "app", "on")
-        await wait_until(is_ruled, timeout=10)
+        await wait_until(is_ruled)
     await commands.aclose()

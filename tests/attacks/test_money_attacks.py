@@ -113,7 +113,7 @@ async def test_an_orchestrator_moves_no_money_but_its_own_and_hides_and_breaks_n
         (account,) = await ledger.balances()
         return (account.spent, account.reserved) == (35 * UNIT, 40 * UNIT)
 
-    await wait_until(told, timeout=20)
+    await wait_until(told)
     assert set(await rogue.held()) == {second.id}
 
     async def counted():

@@ -69,13 +69,13 @@ async def test_a_call_that_nobody_waits_for_any_longer_cannot_be_approved(
                     started[0].send_signal(signal.SIGCONT)
                     # Once its verdict is here, the hold is in the store.
                     said = [heard.verdict.action for heard in decision.verdicts]
-                    await wait_until(lambda said=said, late=late: "hold" in said + late, timeout=20)
-                    await wait_until(lambda tool=tool: none(held(tool)), timeout=5)
+                    await wait_until(lambda said=said, late=late: "hold" in said + late)
+                    await wait_until(lambda tool=tool: none(held(tool)))
             # Its process was killed.
-            (one,) = await wait_until(lambda: held("pay"), timeout=20)
+            (one,) = await wait_until(lambda: held("pay"))
             killed.kill()
             killed.wait()
-            await wait_until(lambda: none(desk.list_waiting()), timeout=20)
+            await wait_until(lambda: none(desk.list_waiting()))
             assert [one.gone for one in await desk.list_held()] == [True]
             with pytest.raises(ToolgateError, match="the agent that asked is gone"):
                 await find(desk, one.approval.question.id)

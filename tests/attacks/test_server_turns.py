@@ -76,7 +76,7 @@ async def test_nothing_runs_against_a_denial_and_all_is_as_before_once_it_is_ove
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(client.aclose)
         gate = await stack.enter_async_context(
-            Gate.open(redis=own_server.url, required=["alpha"], patience_ms=2500)
+            Gate.open(redis=own_server.url, required=["alpha"], patience_ms=30_000)
         )
         bus = gate._client.bus
         verdicts = [Keys("default").verdicts(bus.orchestrator, name) for name in ("alpha", "beta")]

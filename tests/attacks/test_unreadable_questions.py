@@ -54,7 +54,7 @@ READABLE = [
 async def gate(schedulers, server_url, namespace, tmp_path):
     (tmp_path / "policy.yaml").write_text(json.dumps(RULES))
     await schedulers.start("asked_policy:Policy", "--config", tmp_path / "policy.yaml")
-    async with Gate.open(redis=server_url, namespace=namespace, patience_ms=5000) as opened:
+    async with Gate.open(redis=server_url, namespace=namespace, patience_ms=30_000) as opened:
         yield opened
 
 

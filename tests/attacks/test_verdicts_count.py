@@ -22,7 +22,7 @@ NO = {"action": "deny", "reason": "never"}
 
 def on(crew, **config):
     """A gate on the bus where alpha, beta and gamma are alive."""
-    return Gate.open(redis=crew.url, namespace=crew.namespace, **{"patience_ms": 2000} | config)
+    return Gate.open(redis=crew.url, namespace=crew.namespace, **{"patience_ms": 30_000} | config)
 
 
 # ------------------------------------------------------------------ read late
@@ -77,7 +77,7 @@ async def test_a_verdict_that_cannot_be_written_stops_the_call_all_the_same(sche
         return "refuse"
 
     async with Gate.open(
-        redis=schedulers.url, namespace=schedulers.namespace, patience_ms=5000, ask=refuse
+        redis=schedulers.url, namespace=schedulers.namespace, patience_ms=30_000, ask=refuse
     ) as gate:
         calls = [{"answer": answer, "hold": hold} for answer in ANSWERS for hold in (False, True)]
         decisions = [await gate.decide(Call("delete", call, TOOLS)) for call in calls]
@@ -147,7 +147,7 @@ async def test_a_scheduler_by_the_name_of_our_hooks_is_not_heard_in_their_place(
         await asyncio.sleep(0.05)
         return [Deny(reason="the app says no")]
 
-    async with Gate.open(redis=server_url, namespace=namespace, patience_ms=1000) as gate:
+    async with Gate.open(redis=server_url, namespace=namespace, patience_ms=30_000) as gate:
         decision = await gate.decide(Call("delete", {}, TOOLS), local=hooks)
     assert (decision.outcome, decision.reason) == ("deny", "the app says no")
     assert await stranger.client.xlen(stranger.keys.inbox("in-process")) == 0

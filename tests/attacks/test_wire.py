@@ -20,7 +20,9 @@ BOTH = {"wire": (1, 2)}
 
 @pytest.fixture
 def gate(server_url, namespace):
-    return lambda **config: Gate.open(redis=server_url, namespace=namespace, **{"patience_ms": 4000} | config)
+    return lambda **config: Gate.open(
+        redis=server_url, namespace=namespace, **{"patience_ms": 30_000} | config
+    )
 
 
 def answer(item, verdict, revision="", keyring=None, orchestrator="", scheduler=""):

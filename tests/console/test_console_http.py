@@ -306,7 +306,7 @@ async def test_open_pages_do_not_hold_up_the_end(console):
     events = await console.live()
     await decisions(events)
     console.serving.cancel()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await asyncio.wait([console.serving])
         async for _ in events:
             pass

@@ -64,7 +64,7 @@ async def slots(process, server_url, namespace, tmp_path, wait_until):
     file.write_text(POOLS)
     where = ("--redis", server_url, "--namespace", namespace)
     scheduler = process("toolgate", "scheduler", "run", "slots", "--config", file, *where, "--json")
-    await wait_until(lambda: '"ready"' in scheduler.stdout, timeout=20)
+    await wait_until(lambda: '"ready"' in scheduler.stdout)
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ async def test_an_operator_moves_drops_drains_and_limits_on_the_page_after_a_que
     async def is_drawn_anew():
         return await has.inner_text() != drawn
 
-    await wait_until(is_drawn_anew, timeout=20)
+    await wait_until(is_drawn_anew)
     assert await shown.evaluate(focused) == held
     await shown.keyboard.press("Enter")
     await dialog.get_by_role("radio", name="Right before").check()

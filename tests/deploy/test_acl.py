@@ -218,7 +218,7 @@ async def test_every_role_does_its_work_under_its_rules(under_rules, process, wa
     ]
     assert (tmp_path / "work" / "reports" / "public.txt").read_text() == "for all"
 
-    await wait_until(lambda: spent(under_rules) == 3_000_000, timeout=20)
+    await wait_until(lambda: spent(under_rules) == 3_000_000)
     with under_rules.client("admin") as admin:  # an account whose time is over is taken off the list
         admin.sadd("tg:{default:ledger}:budget:accounts", "daily:0")
     browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
@@ -229,7 +229,7 @@ async def test_every_role_does_its_work_under_its_rules(under_rules, process, wa
         browser.open(urljoin(address, f"/api/{what}"), timeout=10).close()
     check_revisions(browser, address, digests)
     page = json.loads(exporter.stdout)["url"]
-    await wait_until(lambda: counted(page) == {"continue": 1.0, "deny": 1.0, "modify": 2.0}, timeout=20)
+    await wait_until(lambda: counted(page) == {"continue": 1.0, "deny": 1.0, "modify": 2.0})
     assert "toolgate_budget_spent{" in fetched(page)
     toolgate(under_rules, "operator", "budget", "show", "daily")
     toolgate(under_rules, "operator", "budget", "set", "daily", "30")

@@ -264,11 +264,11 @@ async def test_a_stopped_replica_and_the_questions_it_leaves_are_named(
         policy.signal(signal.SIGSTOP)
         try:
             asking = [asyncio.ensure_future(decide(gate, tool_call_id=f"c{n}")) for n in range(3)]
-            await wait_until(lambda: client.xlen(KEYS.inbox("policy")), timeout=20)
+            await wait_until(lambda: client.xlen(KEYS.inbox("policy")))
             # off the roster, as its heartbeats are missing; its questions wait
-            await wait_until(lambda: _expired(client), timeout=20)
+            await wait_until(lambda: _expired(client))
             late = asyncio.ensure_future(decide(gate, tool_call_id="late"))
-            await wait_until(lambda: _undelivered(client), timeout=20)
+            await wait_until(lambda: _undelivered(client))
             found = await diagnosed(own_durable_server.url)
         finally:
             policy.signal(signal.SIGCONT)
@@ -317,7 +317,7 @@ async def test_a_reservation_that_nobody_settles_is_an_error(
         held = await diagnosed(own_durable_server.url)
         assert "budgets-unsettled" not in held.of("error")
         treasurer.signal(signal.SIGKILL)
-        await wait_until(lambda: _no_keeper(client), timeout=20)
+        await wait_until(lambda: _no_keeper(client))
         found = await diagnosed(own_durable_server.url)
     wrong = found.one("budgets-unsettled", "error")
     assert "reserved by 1 decision" in wrong["what"]
@@ -344,7 +344,7 @@ async def test_a_call_that_waits_long_for_a_person_is_named_and_one_that_nobody_
         found = await diagnosed(own_durable_server.url)
         assert "toolgate approvals" in found.one("held-long", "warning")["change"]
         approval.signal(signal.SIGKILL)
-        await wait_until(lambda: _gone(client), timeout=20)
+        await wait_until(lambda: _gone(client))
         found = await diagnosed(own_durable_server.url)
         assert "toolgate scheduler run approval" in found.one("held-abandoned", "error")["change"]
         asking.cancel()

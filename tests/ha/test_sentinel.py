@@ -59,7 +59,7 @@ async def test_a_primary_is_left_before_it_is_demoted(sentinels):
         await commands.execute("SET", "here", 1)
         old = sentinels.servers[sentinels.primary]
         await asyncio.to_thread(sentinels.fail_over)
-        await asyncio.wait_for(link.lost, 5)
+        await asyncio.wait_for(link.lost, 30)
         assert (await asyncio.to_thread(old.answer, "ROLE"))[0] == "master"
         await asyncio.to_thread(until, lambda: sentinels.primary not in (old.port, None), 10.0)
         assert await commands.execute("SET", "there", 1) == b"OK"

@@ -52,7 +52,7 @@ class World:
         client = GateClient(self.hub.orchestrator())
         await client.start()
         self._stack.push_async_callback(client.bus.aclose)
-        return Gate(parse({"patience_ms": 2000, **config}), client, ask)
+        return Gate(parse({"patience_ms": 30_000, **config}), client, ask)
 
 
 def growth(name, **labels):

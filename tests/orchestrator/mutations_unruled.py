@@ -87,7 +87,7 @@ MUTANTS = (
     Mutant(
         "unruled",
         "a misplaced key of a plan is read by nobody, in silence",
-        f"{ORCHESTRATOR}/modules/misplaced.py",
+        f"{ORCHESTRATOR}/decision/misplaced.py",
         "        if key in KEYS:\n",
         "        if False:\n",
         "../orchestrator/commands/test_plan_reading.py",

@@ -9,7 +9,7 @@ from openai_server import MODEL, Server
 from toolgate_orchestrator.modules.provider_openai.provider import ProviderOpenAI
 
 KEY = "sk-test-0123456789abcdef"
-BOUND_S = 10
+BOUND_S = 30
 
 
 def forget_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from amplifier_core import HookResult
 
 INTEGER = {"type": "integer"}
 ADD = {"type": "object", "properties": {"x": INTEGER, "y": INTEGER}, "required": ["x"]}
-BOUND_S = 10
+BOUND_S = 30
 LOOP: dict[str, Any] = {"loop": "loop-reactive"}
 
 Reactive = Callable[..., contextlib.AbstractAsyncContextManager[Any]]

@@ -11,7 +11,7 @@ from amplifier_core import HookResult
 
 __all__ = ["BOUND_S", "Faulty", "Held", "World"]
 
-BOUND_S = 10.0
+BOUND_S = 30.0
 
 
 class Held(asyncio.Event):

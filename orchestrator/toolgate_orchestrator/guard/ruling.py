@@ -222,24 +222,6 @@ class Ruling:
         if (opened := self._take()) is not None:
             self.reports.end(opened, "release")
 
-    async def give(
-        self,
-        result: Any,
-        *,
-        success: bool = True,
-        ask: "Ask | None" = None,
-        on_hold: "OnHold | None" = None,
-    ) -> "GivenResult":
-        """Return what the call gave as it may be seen (`CallSession.give`). Report the outcome after it.
-
-        Call it in the event loop that the guard's gate runs in.
-        """
-        home = self._reports.home
-        gate = home.gate or await home.open()
-        return await CallSession(gate).give(
-            self.call, self.decision, result, success=success, ask=ask, on_hold=on_hold
-        )
-
     def with_notice(self, result: Any) -> Any:
         """Return a result as the LLM is told it: with `notice` above it, if it is a text."""
         return f"{self.notice}\n{result}" if self.notice and isinstance(result, str) else result

@@ -25,6 +25,7 @@ from toolgate_bus.telemetry.logging import where
 
 from toolgate_orchestrator.decision.config import Name
 from toolgate_orchestrator.decision.gate import Gate
+from toolgate_orchestrator.decision.misplaced import find_misplaced
 from toolgate_orchestrator.modules.direct_calls import DirectCalls
 from toolgate_orchestrator.modules.loop_origin import (
     CHANGE_LOOP,
@@ -33,7 +34,6 @@ from toolgate_orchestrator.modules.loop_origin import (
     explain_foreign_loop,
     merge_spec,
 )
-from toolgate_orchestrator.modules.misplaced import find_misplaced
 from toolgate_orchestrator.turn.calls.selection import TOOL_SELECTING
 from toolgate_orchestrator.turn.hooks.dispatch import Emitter
 from toolgate_orchestrator.turn.loop import LoopBase

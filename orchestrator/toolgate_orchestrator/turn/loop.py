@@ -13,11 +13,13 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 import anyio
 from amplifier_core import HookResult
 from toolgate_bus.config.check import check
+from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.agents import LiveAgent
 from toolgate_bus.protocol.fact_events import TOOL_SELECTED
 
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.link.live_session import LiveSession
+from toolgate_orchestrator.decision.misplaced import find_misplaced
 from toolgate_orchestrator.turn.calls.selection import TOOL_SELECTING
 from toolgate_orchestrator.turn.calls.tool_call import current_call
 from toolgate_orchestrator.turn.child_names import remember_child
@@ -196,6 +198,9 @@ def mount_of(
         coordinator: Any, config: Mapping[str, Any] | None = None
     ) -> Callable[[], Awaitable[None]]:
         """Mount the loop into a session; return the cleanup that ends its turns and its gate."""
+        for place, words in find_misplaced(coordinator.config or {}):
+            if place[-1] == "required" and place[0] != "agents":  # those of a sub-agent concern its session
+                raise ConfigError(f"{'.'.join(map(str, place))} in the plan: {words}")
         settings = check(
             loop_class.config_model, _known_keys(loop_class, coordinator, config), loop_class.name
         )

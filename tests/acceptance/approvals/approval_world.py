@@ -90,7 +90,7 @@ async def agent(
     people: People, calls: Sequence[tuple[str, dict[str, Any]]], tools: Sequence[Tool], **config: Any
 ) -> AsyncIterator[Agent]:
     """An agent that makes these calls one after the other, on the bus of these people."""
-    bus = {"redis": people.url, "namespace": people.namespace, "patience_ms": 5000, "agent": "teller"}
+    bus = {"redis": people.url, "namespace": people.namespace, "patience_ms": 30_000, "agent": "teller"}
     turns = [
         {"tool_calls": [{"id": f"c{at}", "name": name, "arguments": arguments}]}
         for at, (name, arguments) in enumerate(calls)

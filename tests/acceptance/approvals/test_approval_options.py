@@ -46,7 +46,7 @@ async def gate(schedulers, tmp_path):
     await schedulers.start("approval", "--config", file)
     where = {"redis": schedulers.url, "namespace": schedulers.namespace}
     async with Gate.open(
-        **where, required=["approval"], patience_ms=5000, redact={"fields": ["token"]}
+        **where, required=["approval"], patience_ms=30_000, redact={"fields": ["token"]}
     ) as opened:
         yield opened
 
@@ -245,7 +245,7 @@ async def test_schedulers_of_other_names_and_shadows_do_not_answer_for_each_othe
         await schedulers.start("approval", "--name", name, "--config", file)
     await schedulers.start("approval", "--name", "rehearsal", "--shadow", "--config", file)
     where = {"redis": schedulers.url, "namespace": schedulers.namespace}
-    async with Gate.open(**where, required=list(names), patience_ms=5000) as gate:
+    async with Gate.open(**where, required=list(names), patience_ms=30_000) as gate:
         task = deciding(gate, "transfer", {"amount": 1})
         waiting = await people.waiting(2)
         assert sorted(one["scheduler"] for one in waiting) == sorted(names)
@@ -261,7 +261,7 @@ async def test_without_required_a_correction_that_is_set_aside_does_not_let_the_
     gate, people, schedulers
 ):
     where = {"redis": schedulers.url, "namespace": schedulers.namespace}
-    async with Gate.open(**where, patience_ms=5000) as optional:
+    async with Gate.open(**where, patience_ms=30_000) as optional:
         task = deciding(optional, "shell", {"command": "rm -r /"})
         (one,) = await people.waiting()
         assert (await people("edit", one["id"], "--arguments", '{"command": 7}')).code == 1

@@ -47,7 +47,7 @@ def gate(schedulers):
     return lambda **config: Gate.open(
         redis=schedulers.url,
         namespace=schedulers.namespace,
-        **{"patience_ms": 5000, "required": ["approval"]} | config,
+        **{"patience_ms": 30_000, "required": ["approval"]} | config,
     )
 
 

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.system]
 
 RULES = "rules: [{tools: transfer}]"
 EVE = {"to": "eve", "amount": 900}
-ENDED = 15.0
+ENDED = 30.0
 
 
 def deciding(gate, tool="transfer"):
@@ -44,7 +44,7 @@ async def test_kill_9_while_an_answer_is_given_loses_it_never_and_runs_nothing_e
     await schedulers.start("dying:Approval", "--config", rules)
     where = {"redis": schedulers.url, "namespace": schedulers.namespace}
     commands = RedisCommands(server_url, "test")
-    async with Gate.open(**where, patience_ms=5000, max_hold_s=60) as gate:
+    async with Gate.open(**where, patience_ms=30_000, max_hold_s=60) as gate:
         task = deciding(gate)
         (one,) = await people.waiting()
         assert (await people("approve", one["id"], "--as", "anna", "--wait", 0)).code == 0
@@ -76,7 +76,7 @@ def gate_on(own_server):
 
     @asynccontextmanager
     async def opened(**config):
-        async with Gate.open(redis=own_server.url, **{"patience_ms": 3000} | config) as gate:
+        async with Gate.open(redis=own_server.url, **{"patience_ms": 30_000} | config) as gate:
             yield gate
 
     return opened

@@ -31,7 +31,7 @@ async def approval(schedulers, tmp_path):
 @pytest.fixture
 async def gate(schedulers, approval):
     options = {"redis": schedulers.url, "namespace": schedulers.namespace}
-    async with Gate.open(**options, patience_ms=5000, required=["approval"]) as opened:
+    async with Gate.open(**options, patience_ms=30_000, required=["approval"]) as opened:
         yield opened
 
 
@@ -110,8 +110,8 @@ async def test_many_calls_at_once_are_one_message_and_each_is_told_again_until_a
     def told(stage):
         return [post.json for post in receiver.told(cause="held", stage=stage)]
 
-    await wait_until(lambda: sum(one["count"] for one in told("open")) == 30, timeout=20)
-    await wait_until(lambda: sum(one["count"] for one in told("repeat")) >= 60, timeout=20)
+    await wait_until(lambda: sum(one["count"] for one in told("open")) == 30)
+    await wait_until(lambda: sum(one["count"] for one in told("repeat")) >= 60)
     assert len(told("open")) <= 3
     assert all(one["count"] == len(one["incidents"]) + one["left_off"] <= 30 for one in told("repeat"))
     assert all(len(one["incidents"]) <= 20 for one in told("open"))
@@ -156,7 +156,7 @@ async def test_a_notify_that_is_killed_between_the_post_and_its_note_posts_again
     await asyncio.to_thread(child.wait, 10)
     assert receiver.count() == {killed[0]: 1}
     await notifiers.lead()
-    await wait_until(lambda: len(receiver.posts) == 2, timeout=20)
+    await wait_until(lambda: len(receiver.posts) == 2)
     await change(commands, notifiers.namespace, "config:undone")
     await receiver.wait(2)
     assert receiver.count()[killed[0]] == 2
@@ -171,8 +171,8 @@ async def test_of_two_one_posts_and_the_other_takes_over(notifiers, receiver, co
     await notifiers.start()
     for _ in range(3):
         await change(commands, notifiers.namespace, "config:undone")
-    await wait_until(lambda: sum(one.json["count"] for one in receiver.posts) == 3, timeout=20)
-    await wait_until(lambda: notifiers.said().count("was delivered") == len(receiver.posts), timeout=20)
+    await wait_until(lambda: sum(one.json["count"] for one in receiver.posts) == 3)
+    await wait_until(lambda: notifiers.said().count("was delivered") == len(receiver.posts))
     notifiers.kill(first)
     await change(commands, notifiers.namespace, "rollout:undone")
     await receiver.wait(severity="critical")
@@ -198,7 +198,7 @@ async def test_while_the_server_is_away_nothing_is_lost_and_nothing_told_twice(
     await change(commands, "default", "rollout:undone")
     await receiver.wait(cause="change")
     await commands.aclose()
-    await wait_until(lambda: receiver.posts[-1].json["cause"] == "change", timeout=10)
+    await wait_until(lambda: receiver.posts[-1].json["cause"] == "change")
     budgets = receiver.told(cause="budget")
     assert [one["threshold"] for post in budgets[:2] for one in post.json["incidents"]] == [50, 80]
     assert len({post.id for post in budgets}) == 2

@@ -38,7 +38,7 @@ async def test_a_service_gets_plain_text_and_no_log_has_its_address(
 ):
     await by_apprise.lead()
     await change(commands, by_apprise.namespace, "rollout:undone")
-    await wait_until(lambda: receiver.posts, timeout=20)
+    await wait_until(lambda: receiver.posts)
     await by_apprise.heard("was delivered")
     (post,) = receiver.posts
     assert receiver.paths == ["/hook/planted-in-the-address"]
@@ -63,7 +63,7 @@ async def test_what_a_service_does_not_take_is_tried_again_also_by_the_next_proc
     await by_apprise.heard("was delivered")
     assert len(receiver.posts) == before + 1
     await change(commands, by_apprise.namespace, "config:undone")
-    await wait_until(lambda: len(receiver.posts) == before + 2, timeout=20)
+    await wait_until(lambda: len(receiver.posts) == before + 2)
     assert "planted" not in planted(by_apprise, receiver)
 
 

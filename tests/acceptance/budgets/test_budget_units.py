@@ -46,7 +46,7 @@ async def test_a_paused_call_goes_on_when_somebody_raises_the_limit_and_a_person
     async with Gate.open(**where, required=("cost-aware",), patience_ms=20_000) as gate:
         first = await decide(gate, "run", {}, ["run"])
         waiting = asyncio.ensure_future(decide(gate, "run", {}, ["run"]))
-        await wait_until(lambda: store.keys("hold:cost-aware:"), timeout=20)
+        await wait_until(lambda: store.keys("hold:cost-aware:"))
         assert not waiting.done()
         await Limits(store, "budget").put("often", 2)
         second = await waiting
@@ -58,7 +58,7 @@ async def test_a_paused_call_goes_on_when_somebody_raises_the_limit_and_a_person
             sums = {one.key: (one.spent, one.reserved) for one in await ledger.balances()}
             return sums.get("often/fleet") == (2, 0) and sums.get("long/fleet") == (3_000_000, 0)
 
-        await wait_until(is_booked, timeout=20)
+        await wait_until(is_booked)
         denied = await decide(gate, "export", {"rows": "many"}, ["export"])
         assert denied.reason.startswith("The budget rows counts the argument $.rows")
         refused = await decide(gate, "export", {"rows": 250}, ["export"])
@@ -72,5 +72,5 @@ async def test_a_paused_call_goes_on_when_somebody_raises_the_limit_and_a_person
             sums = {one.key: (one.spent, one.reserved) for one in await ledger.balances()}
             return sums["rows/fleet"] == (250_000_000, 0)
 
-        await wait_until(is_above, timeout=20)
+        await wait_until(is_above)
     await commands.aclose()

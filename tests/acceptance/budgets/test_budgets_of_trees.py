@@ -97,7 +97,7 @@ async def test_two_processes_share_the_budget_of_one_tree_exactly_though_one_is_
     async def at_rest():
         return not any(reserved for _, _, reserved in await accounts_in(books.client))
 
-    await wait_until(at_rest, timeout=20)
+    await wait_until(at_rest)
     assert (books.over, books.samples > 100) == ([], True)
     accounts = {key: spent for key, spent, _ in await accounts_in(books.client)}
     assert set(accounts) == {"task/tree/root", "task/tree/stranger"}
@@ -213,7 +213,7 @@ async def test_of_a_slice_an_agent_and_those_below_it_spend_no_more_and_the_rest
         found = await spent_on()
         return found if found.get(tree) == (4, 0) else None
 
-    found = await wait_until(settled, timeout=10)
+    found = await wait_until(settled)
     assert sorted(value for key, value in found.items() if key != tree) == [(0.5, 0), (2.5, 0)]
 
     where = {"TOOLGATE_REDIS_URL": server_url, "TOOLGATE_NAMESPACE": namespace}
@@ -238,4 +238,4 @@ async def test_what_the_llms_of_a_tree_cost_is_charged_to_the_tree_and_to_the_sl
         found = await spent_on()
         return sorted(found.values()) == [(7, 0), (9, 0)]  # two answers each of root and lead, one of helper
 
-    await wait_until(charged, timeout=10)
+    await wait_until(charged)

@@ -61,7 +61,7 @@ class Bank:
             known = await gate.decide(Call("cheap", {}, TOOLS, Caller(agent="good")))
             assert known.allowed, known.reason
             gate.note("tool:post", {"decision_id": known.id, "tool": "cheap", "cost": 0})
-            await self.wait_until(self.is_free, timeout=10)
+            await self.wait_until(self.is_free)
             yield gate
 
     async def was_reserved(self, decision):
@@ -144,7 +144,7 @@ async def test_what_one_who_is_asked_later_denies_is_given_back(bank, wait_until
         async def holds_one():
             return await bank.holds() == [40]
 
-        await wait_until(holds_one, timeout=10)
+        await wait_until(holds_one)
 
 
 class Dear:
@@ -182,7 +182,7 @@ async def test_what_a_hook_of_the_agents_process_stops_takes_nothing_or_gives_it
         await session.coordinator.mount("tools", tool, name=tool.name)
         session.coordinator.hooks.register(event, refuse_call)
         await session.execute("go")
-        await bank.wait_until(bank.is_free, timeout=10)
+        await bank.wait_until(bank.is_free)
     assert tool.ran == 0
     facts = await FactsReader(bank.commands, bank.schedulers.namespace).read_all()
     (decision,) = [one["id"] for one in facts if one["event"] == "decision" and one["tool_name"] == "dear"]
@@ -226,12 +226,12 @@ async def test_what_waits_for_a_slot_longer_than_reservations_last_keeps_its_mon
         async def is_renewed():
             return (await bank.client.zscore(key, second) or 0) > long_ago + 60_000
 
-        await bank.wait_until(is_renewed, timeout=10)
+        await bank.wait_until(is_renewed)
         gate.note("tool:post", {"decision_id": first.id, "tool": "dear"})
         let = await waiting
         assert (let.id, let.allowed) == (second, True)
         gate.note("tool:post", {"decision_id": let.id, "tool": "dear"})
-        await bank.wait_until(bank.is_free, timeout=10)
+        await bank.wait_until(bank.is_free)
     (budget,) = await bank.ledger.balances()
     assert (budget.spent // UNIT, budget.orphans) == (80, 0)
 
@@ -259,7 +259,7 @@ async def test_under_every_loop_what_ran_is_paid_and_nothing_stays_reserved(
         (budget,) = await world.toolgate.json("budget", "list")
         return (budget["spent"], budget["reserved"]) == (len(LOOPS) * 4 * CENT, 0)
 
-    await wait_until(is_settled, timeout=10)
+    await wait_until(is_settled)
     denied = [one for one in await world.facts() if one["event"] == "decision" and one["outcome"] == "deny"]
     assert {(one["tool_name"], one["scheduler"]) for one in denied} == {("delete_file", "policy")}
     assert len(denied) == 2 * len(LOOPS)

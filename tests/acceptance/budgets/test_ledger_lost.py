@@ -100,7 +100,7 @@ async def fleet(own_server, schedulers_on, process, tmp_path, monkeypatch, wait_
             report=report,
             archive=archive,
             where=where,
-            settled=lambda: wait_until(is_settled, timeout=20),
+            settled=lambda: wait_until(is_settled),
         )
         yield made
     await commands.aclose()

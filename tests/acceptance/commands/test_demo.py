@@ -188,7 +188,7 @@ async def test_ctrl_c_ends_the_demo_and_leaves_nothing(
     assert person.ended() == 128 + signal.SIGINT
     assert "Traceback" not in person.shown
     assert person.shown.endswith("\n"), "the shell's prompt begins a line"
-    await wait_until(lambda: not world.processes() and not world.files(), timeout=15)
+    await wait_until(lambda: not world.processes() and not world.files())
 
 
 @linux_only
@@ -200,7 +200,7 @@ async def test_a_demo_that_is_told_to_end_while_it_starts_leaves_nothing(
     os.killpg(running.pid, signal.SIGTERM)
     # -SIGTERM: it had not come to handle signals yet.
     assert running.wait(30) in (128 + signal.SIGTERM, -signal.SIGTERM)
-    await wait_until(lambda: not world.processes() and not world.files(), timeout=15)
+    await wait_until(lambda: not world.processes() and not world.files())
     assert "Traceback" not in running.stderr
 
 
@@ -211,6 +211,6 @@ async def test_a_demo_that_is_killed_leaves_no_server_and_no_scheduler(
     person = at_terminal("--step")
     person.sees("[Enter]")
     person.running.signal(signal.SIGKILL)
-    person.running.wait(10)
-    await wait_until(lambda: not world.processes(), timeout=15)
-    await wait_until(lambda: not world.files(), timeout=5)
+    person.running.wait()
+    await wait_until(lambda: not world.processes())
+    await wait_until(lambda: not world.files())

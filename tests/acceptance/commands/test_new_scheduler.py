@@ -65,7 +65,7 @@ async def test_three_commands_lead_from_nothing_to_a_verdict_on_a_real_call(newc
     config = newcomer.folder / "config.yaml"
     config.write_text(config.read_text().replace("deleting is for people", "not on a Friday"))
     scheduler.signal(signal.SIGHUP)
-    await wait_until(lambda: "was reloaded" in scheduler.stderr, timeout=20)
+    await wait_until(lambda: "was reloaded" in scheduler.stderr)
     again = newcomer.types(ruling[0])
     assert again.wait(60) == 0
     assert "not on a Friday" in again.stdout

@@ -81,7 +81,7 @@ async def rule_for_a_moment(url, commands, wait_until, monkeypatch):
     async def are_gone():
         return len(await commands.execute("XINFO", "CONSUMERS", inbox, "police")) <= 1
 
-    await wait_until(are_gone, timeout=20.0)
+    await wait_until(are_gone)
     await worker.drain()
 
 

@@ -54,9 +54,9 @@ async def test_what_was_pushed_is_enforced_and_taken_back_and_the_record_says_wh
         told = json.loads(await toolgate("policy", "enforce", "--yes", "--json"))
         assert (told["mode"], told["changed"], told["denied"], told["asked"]) == ("enforce", True, 1, 1)
         assert {one["rule"] for one in told["calls"]} == {"no deletes", "rule 3"}
-        await wait_until(is_denied, timeout=20)
+        await wait_until(is_denied)
         said = await toolgate("policy", "observe", "--yes")
         assert "policy denied" in said
         assert re.search(r"^did +calls", said, re.MULTILINE)
-        await wait_until(runs, timeout=20)
+        await wait_until(runs)
     assert "Would have denied" in await toolgate("report")

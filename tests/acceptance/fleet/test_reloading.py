@@ -65,7 +65,7 @@ async def test_hundreds_of_decisions_are_in_flight_over_five_reloads(schedulers,
         Asking(gate, 40) as asking,
     ):
         for number in range(1, 6):
-            await wait_until(lambda number=number: len(asking.decisions) >= 100 * number, timeout=20)
+            await wait_until(lambda number=number: len(asking.decisions) >= 100 * number)
             config.write_text(f"{{mark: m{number}, after: 0.0{number}}}")
             child.send_signal(signal.SIGHUP)
             await wait_until(
@@ -96,7 +96,7 @@ async def test_a_wrong_file_is_told_by_field_and_the_old_configuration_stays(
     async def refused(said):
         before = len(events(child, "not_reloaded", schedulers))
         child.send_signal(signal.SIGHUP)
-        told = await wait_until(lambda: events(child, "not_reloaded", schedulers)[before:], timeout=20)
+        told = await wait_until(lambda: events(child, "not_reloaded", schedulers)[before:])
         assert said in told[0]["error"]
         assert (await gate.decide(Call("bash", {}, TOOLS))).reason == "m0=m0"
 
@@ -108,7 +108,7 @@ async def test_a_wrong_file_is_told_by_field_and_the_old_configuration_stays(
         await refused("cannot be read")
         config.write_text("{mark: m1, priority: 7, tools: [bash]}")
         child.send_signal(signal.SIGHUP)
-        await wait_until(lambda: events(child, "reloaded", schedulers), timeout=20)
+        await wait_until(lambda: events(child, "reloaded", schedulers))
         assert (await gate.decide(Call("bash", {}, TOOLS))).reason == "m1=m1"
     child.terminate()
     assert child.wait(20) == 0
@@ -143,19 +143,19 @@ async def test_all_replicas_are_reloaded_and_the_roster_says_so(schedulers, wait
         ) as gate,
         Asking(gate, 20) as asking,
     ):
-        await wait_until(lambda: len(asking.decisions) >= 100, timeout=20)
+        await wait_until(lambda: len(asking.decisions) >= 100)
         config.write_text("{mark: m1, kind: odd}")
         child.send_signal(signal.SIGHUP)
-        (told,) = await wait_until(lambda: events(child, "not_reloaded", schedulers), timeout=20)
+        (told,) = await wait_until(lambda: events(child, "not_reloaded", schedulers))
         assert "'plain' or 'fancy'" in told["error"]
         before = len(asking.decisions)  # time in which a replica would have spoken as well
-        await wait_until(lambda: len(asking.decisions) >= before + 300, timeout=20)
+        await wait_until(lambda: len(asking.decisions) >= before + 300)
         config.write_text("{mark: m2, priority: 7, tools: [bash]}")
         child.send_signal(signal.SIGHUP)
-        await wait_until(lambda: len(events(child, "reloaded", schedulers)) == 2, timeout=20)
+        await wait_until(lambda: len(events(child, "reloaded", schedulers)) == 2)
         assert await roster() == [(7, ("bash",))] * 2
         before = len(asking.decisions)
-        await wait_until(lambda: len(asking.decisions) >= before + 100, timeout=20)
+        await wait_until(lambda: len(asking.decisions) >= before + 100)
     assert_none_was_lost(asking.decisions, ["m0", "m2"])
     assert len(events(child, "ready", schedulers)) == 2
     assert len(events(child, "not_reloaded", schedulers)) == 1  # told once, passed on to none
@@ -166,7 +166,7 @@ async def test_without_a_file_there_is_nothing_to_read_again_and_it_rules_on(sch
     child = schedulers.run("obedient:alpha")
     await schedulers.ready(child)
     child.send_signal(signal.SIGHUP)
-    await wait_until(lambda: "started without --config" in schedulers.said(child), timeout=20)
+    await wait_until(lambda: "started without --config" in schedulers.said(child))
     async with Gate.open(redis=schedulers.url, namespace=schedulers.namespace) as gate:
         rules = {"alpha": {"action": "deny", "reason": "still here"}}
         assert (await gate.decide(Call("bash", {"rules": rules}, TOOLS))).reason == "still here"

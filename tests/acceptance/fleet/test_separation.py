@@ -46,7 +46,7 @@ async def tcp_server(process, wait_until, tmp_path, shared_directory):
             except redis.ConnectionError:
                 return False
 
-        await wait_until(answers, timeout=10)
+        await wait_until(answers)
     return f"redis://127.0.0.1:{port}/0"
 
 

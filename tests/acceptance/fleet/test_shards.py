@@ -81,7 +81,7 @@ async def test_in_each_shard_calls_are_denied_held_recorded_counted_and_paid_for
             (books,) = await ledger.balances()
             return (books.spent, books.reserved) == (allowed * 300_000, 0)
 
-        await wait_until(is_settled, timeout=20)
+        await wait_until(is_settled)
     facts = await FactsReader(commands, schedulers.namespace).read_all()
     found = Counter(fact["id"] for fact in facts if fact["event"] == "decision")
     assert found == {one.id: 1 for one in decisions}
@@ -90,7 +90,7 @@ async def test_in_each_shard_calls_are_denied_held_recorded_counted_and_paid_for
         by_writer[fact["orchestrator"]].append(fact["seq"])
     assert set(by_writer) == set(orchestrators)
     assert all(each == list(range(1, len(each) + 1)) for each in by_writer.values())
-    await wait_until(lambda: read_archived(tmp_path / "archive") == found, timeout=20)
+    await wait_until(lambda: read_archived(tmp_path / "archive") == found)
     archive.signal(signal.SIGTERM)
     assert await asyncio.to_thread(archive.wait, 60) == 0
     check = process("toolgate", "decisions", "archive", tmp_path / "archive", "--check", "--json")

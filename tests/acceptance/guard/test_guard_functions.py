@@ -379,7 +379,7 @@ async def in_line(guard, url, wait_until, first, take):
         return any(one.waiting for one in pools.values())
 
     second = asyncio.create_task(take())
-    await wait_until(waits, timeout=20)
+    await wait_until(waits)
     await commands.aclose()
     await guard.flush()
     assert await facts_of(url, guard.config.namespace, "tool:post", "tool:error") == []

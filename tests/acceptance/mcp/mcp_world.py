@@ -133,7 +133,7 @@ class Program:
         if self.popen.poll() is None:
             self.popen.terminate()
         try:
-            return self.popen.wait(10)
+            return self.popen.wait(30)
         except subprocess.TimeoutExpired:
             self.popen.kill()
             return self.popen.wait()

@@ -196,7 +196,7 @@ async def test_a_signal_ends_it_and_its_server(on_bus, tmp_path, wait_until):
     await wait_until(lambda: notes(tmp_path, "started"), timeout=60)
     process.send_signal(signal.SIGTERM)
     assert await process.wait() == 143
-    await wait_until(lambda: notes(tmp_path, "ended"), timeout=20)
+    await wait_until(lambda: notes(tmp_path, "ended"))
 
 
 async def test_whatever_a_client_writes_only_messages_are_on_stdout(on_bus, tmp_path):

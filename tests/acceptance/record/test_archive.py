@@ -51,7 +51,7 @@ async def an_agent(url: str, namespace: str, wait_until: Any) -> AsyncIterator[A
     reader = FactsReader(commands, namespace)
     try:
         async with reader.stay_on_roster():
-            await wait_until(lambda: _readers(commands, namespace), timeout=20)
+            await wait_until(lambda: _readers(commands, namespace))
             async with Gate.open(redis=url, namespace=namespace) as gate:
                 yield Agent(gate)
     finally:
@@ -131,11 +131,11 @@ async def test_it_stands_on_the_roster_so_that_facts_are_written_for_it_alone(
     commands = RedisCommands(server_url, "test-archive")
     roster = Roster(commands, namespace)
     try:
-        await wait_until(lambda: _readers(commands, namespace), timeout=20)
+        await wait_until(lambda: _readers(commands, namespace))
         assert (await roster.read()).readers_by_role()["archiver"] == 1
         async with Gate.open(redis=server_url, namespace=namespace) as gate:
             await gate.decide(Call("search", {}, TOOLS))
-        await wait_until(lambda: len(archive.ids()) == 1, timeout=20)
+        await wait_until(lambda: len(archive.ids()) == 1)
         archiver.signal(signal.SIGINT)
         assert archiver.wait() == 0
         assert (await roster.read()).readers == 0
@@ -189,14 +189,14 @@ async def test_what_was_trimmed_before_it_was_read_is_told_everywhere(
     try:
         async with an_agent(server_url, namespace, wait_until) as agent:
             await agent.works(3)
-            await wait_until(written, timeout=20)
+            await wait_until(written)
             first = archive.start("--once")
             assert await ended(first) == 0, first.stderr
             (orchestrator,) = {fact["orchestrator"] for fact in archive.facts()}
             for times in (4, 5):
                 kept = await written()
                 await agent.works(times)
-                await wait_until(lambda: _is(written, kept + times), timeout=20)  # noqa: B023 - at once
+                await wait_until(lambda: _is(written, kept + times))  # noqa: B023 - at once
                 if times == 4:
                     await commands.execute("XTRIM", Keys(namespace).facts(orchestrator), "MAXLEN", 0)
             again = archive.start("--once")
@@ -219,7 +219,7 @@ async def test_a_second_archiver_for_the_same_directory_is_refused(
     archive: Archive, wait_until: Callable[..., Awaitable[Any]]
 ) -> None:
     first = archive.start()
-    await wait_until(lambda: (archive.directory / COMMITTED).exists(), timeout=20)
+    await wait_until(lambda: (archive.directory / COMMITTED).exists())
     second = archive.start()
     assert second.wait() == 2
     assert f"another archiver (process {first.pid}) writes there" in " ".join(second.stderr.split())

@@ -188,7 +188,7 @@ async def test_over_a_months_turn_report_ledger_and_archive_say_the_same_to_the_
     await fleet.all_do("pay 20", fleet.march)
     gone = Spender(fleet.url, "months", "green")
     await gone.does("open 2")
-    await wait_until(lambda: fleet.archived_decisions("green") == 2, timeout=20)
+    await wait_until(lambda: fleet.archived_decisions("green") == 2)
     gone.end()
     fleet.march["green"] = 2 * 400_000  # nobody told what they cost: paid as they were estimated
     await fleet.rest()

@@ -30,7 +30,7 @@ async def test_a_decision_is_shown_once_its_shadow_has_spoken(
     async with Gate.open(redis=server_url, namespace=namespace) as gate:
         for rule in ({"action": "continue"}, DENY, {**DENY, "after": 0.3}):
             await gate.decide(Call("search", {"rules": {"watcher": rule}}, ["search"], id=str(rule)))
-        await wait_until(lambda: len(shown()) == 2, timeout=20)
+        await wait_until(lambda: len(shown()) == 2)
     assert [one["tool_call_id"] for one in shown()] == [str(DENY), str({**DENY, "after": 0.3})]
     for one in shown():
         assert one["outcome"] == "continue"

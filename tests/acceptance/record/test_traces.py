@@ -83,8 +83,8 @@ async def test_one_trace_joins_the_agent_with_each_schedulers_process(
 ) -> None:
     run = ask(CALL, collected.env)
     assert await asyncio.to_thread(run.wait) == 0, run.stderr
-    await wait_until(lambda: len(collected.named("toolgate.verdict alpha")) == 2, timeout=20)
-    await wait_until(lambda: len(collected.named("toolgate.verdict beta")) == 1, timeout=20)
+    await wait_until(lambda: len(collected.named("toolgate.verdict alpha")) == 2)
+    await wait_until(lambda: len(collected.named("toolgate.verdict beta")) == 1)
 
     turn = one(collected.named("invoke_agent clerk"))
     chats = collected.named("chat scripted-1")
@@ -130,7 +130,7 @@ async def test_a_denial_is_told_by_status_and_kind_and_its_words_stay_out(
 ) -> None:
     run = ask(DENIED, collected.env)
     assert await asyncio.to_thread(run.wait) == 0, run.stderr
-    denied = await wait_until(lambda: collected.named("toolgate.verdict alpha"), timeout=20)
+    denied = await wait_until(lambda: collected.named("toolgate.verdict alpha"))
     decide = one(collected.named("toolgate.decide calculate"))
     assert (decide.status, decide.message, decide.events) == (ERROR, "denied", 0)
     assert decide.attributes["toolgate.why"] == "denied"
@@ -158,7 +158,7 @@ async def test_a_program_of_its_own_is_joined_by_its_current_span(
     assert (decide.name, outer.name) == ("toolgate.decide search", "its own")
     assert decide.parent is not None
     assert decide.parent.span_id == own.get_span_context().span_id
-    (verdict,) = await wait_until(lambda: collected.named("toolgate.verdict alpha"), timeout=20)
+    (verdict,) = await wait_until(lambda: collected.named("toolgate.verdict alpha"))
     assert verdict.trace == format_trace_id(outer.context.trace_id)
     assert verdict.parent == format_span_id(decide.context.span_id)
 

@@ -12,8 +12,9 @@ from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = [pytest.mark.system, pytest.mark.acceptance, pytest.mark.timeout(180)]
 TOOLS = ["work", "test", "deploy"]
-NEAR_S = 0.35
-"""Real waits end a little after the slot is free; a turn more would be 0.6 s."""
+RUNS_S = 1.2
+NEAR_S = 0.9
+"""Real waits end a little after the slot is free, later on a busy machine; a turn more would be `RUNS_S`."""
 # One tenant: they are served as they come. Of tenants whose tags are level, milliseconds decide who is next.
 DESK = {"name": "desk", "tools": "work", "limit": 1, "wait_s": 60, "share": {"by": "label:team"}}
 
@@ -73,8 +74,8 @@ async def test_what_waited_in_a_real_run_waits_as_long_when_it_is_replayed_with_
 ):
     config = write("slots.yaml", {"pools": [DESK]})
     gate = await ready("slots", "--config", config)
-    told = await asyncio.gather(*(work(gate, agent, 3, 0.6) for agent in ("ada", "bob", "cleo")))
-    assert sum(map(sum, told)) > 4.0  # three stand at one desk
+    told = await asyncio.gather(*(work(gate, agent, 3, RUNS_S) for agent in ("ada", "bob", "cleo")))
+    assert sum(map(sum, told)) > 8.0  # three stand at one desk
 
     same = await toolgate("slots", config)
     calls = [(one["before"]["waited_s"], one["after"]["waited_s"]) for one in same["calls"]]
@@ -143,7 +144,7 @@ async def test_rules_on_order_are_judged_by_what_came_before_in_the_record(ready
 
 async def test_a_call_waits_for_what_ran_in_the_record(ready, toolgate, write):
     gate = await ready("obedient:alpha")
-    tests = asyncio.create_task(work(gate, "ada", 1, 0.8, tool="test"))
+    tests = asyncio.create_task(work(gate, "ada", 1, 1.6, tool="test"))
     await asyncio.sleep(0.2)
     decision = await gate.decide(Call("deploy", {}, TOOLS, Caller("ada", "ada")))
     gate.note("tool:post", {"decision_id": decision.id, "tool": "deploy", "success": True})
@@ -153,4 +154,4 @@ async def test_a_call_waits_for_what_ran_in_the_record(ready, toolgate, write):
     tried = await toolgate("policy", write("wait.yaml", {"rules": [{**rule, "wait_s": 30}]}))
     (waited,) = [one["after"]["waited_s"] for one in tried["calls"] if one["tool"] == "deploy"]
     assert (tried["totals"]["veto"], tried["pools"]) == (0, [])
-    assert waited == pytest.approx(0.6, abs=NEAR_S)
+    assert waited == pytest.approx(1.4, abs=NEAR_S)

@@ -130,7 +130,7 @@ async def test_what_means_to_stop_a_call_denies_though_its_words_cannot_be_read(
     rogue, schedulers_with_alpha, counted, body, reason
 ):
     bad = await rogue("rogue", schedulers_with_alpha.namespace)
-    async with gate_on(schedulers_with_alpha, patience_ms=5000) as gate:
+    async with gate_on(schedulers_with_alpha, patience_ms=30_000) as gate:
         deciding = asyncio.create_task(gate.decide(Call("search", {}, TOOLS)))
         _, orchestrator, question = await bad.question()
         await bad.write(orchestrator, item(question, msgpack.packb(body)))
@@ -141,7 +141,7 @@ async def test_what_means_to_stop_a_call_denies_though_its_words_cannot_be_read(
 
 async def test_a_good_answer_after_a_bad_one_counts(rogue, schedulers_with_alpha, counted):
     bad = await rogue("rogue", schedulers_with_alpha.namespace)
-    async with gate_on(schedulers_with_alpha, patience_ms=5000) as gate:
+    async with gate_on(schedulers_with_alpha, patience_ms=30_000) as gate:
         deciding = asyncio.create_task(gate.decide(Call("search", {}, TOOLS)))
         _, orchestrator, question = await bad.question()
         await bad.write(orchestrator, b"\xc1 garbage")
@@ -153,7 +153,7 @@ async def test_a_good_answer_after_a_bad_one_counts(rogue, schedulers_with_alpha
 
 async def test_one_bad_item_does_not_spoil_its_frame(rogue, schedulers_with_alpha, counted):
     bad = await rogue("rogue", schedulers_with_alpha.namespace)
-    async with gate_on(schedulers_with_alpha, patience_ms=5000) as gate:
+    async with gate_on(schedulers_with_alpha, patience_ms=30_000) as gate:
         deciding = asyncio.create_task(gate.decide(Call("search", {}, TOOLS)))
         _, orchestrator, question = await bad.question()
         good = [packing.VERSION, question.id, 0, codec.verdict_body(Deny(reason="really")), None]
@@ -204,7 +204,7 @@ async def test_the_author_of_a_modify_has_no_say_in_its_verification(
     rogue, schedulers_with_alpha, counted, wait_until
 ):
     author = await rogue("author", schedulers_with_alpha.namespace)
-    async with gate_on(schedulers_with_alpha, patience_ms=3000) as gate:
+    async with gate_on(schedulers_with_alpha, patience_ms=30_000) as gate:
         deciding = asyncio.create_task(gate.decide(Call("search", {}, TOOLS)))
         _, orchestrator, question = await author.question()
         arguments = {"rules": {"alpha": {"action": "continue", "after": 0.4}}}
@@ -224,7 +224,7 @@ async def test_a_flood_of_garbage_does_not_keep_the_others_from_being_heard(
     rogue, schedulers_with_alpha, counted
 ):
     bad = await rogue("rogue", schedulers_with_alpha.namespace)
-    async with gate_on(schedulers_with_alpha, patience_ms=3000) as gate:
+    async with gate_on(schedulers_with_alpha, patience_ms=30_000) as gate:
         deciding = asyncio.create_task(gate.decide(Call("search", {"rules": {"alpha": DENY}}, TOOLS)))
         _, orchestrator, _ = await bad.question()
         assert (await deciding).outcome == "deny"
@@ -271,17 +271,17 @@ async def test_priorities_above_the_cap_are_lowered_to_it_and_counted(crew, coun
         "alpha": {"action": "modify", "tool": "bash", "arguments": {"by": "alpha"}, "priority": 1_000_000},
         "beta": {"action": "modify", "tool": "fast_search", "arguments": {"by": "beta"}},
     }
-    async with gate_on(crew, patience_ms=5000) as gate:
+    async with gate_on(crew, patience_ms=30_000) as gate:
         free = await gate.decide(Call("search", {"rules": rules}, TOOLS))
     assert free.tool_input == {"by": "alpha"}
-    async with gate_on(crew, patience_ms=5000, schedulers={"alpha": {"max_priority": 15}}) as gate:
+    async with gate_on(crew, patience_ms=30_000, schedulers={"alpha": {"max_priority": 15}}) as gate:
         capped = await gate.decide(Call("search", {"rules": rules}, TOOLS))
         (alphas,) = [one for one in capped.verdicts if (one.scheduler, one.phase) == ("alpha", "select")]
         assert capped.tool_input == {"by": "beta"}
         assert (alphas.priority, alphas.capped) == (15, True)
         assert counted("toolgate_priority_capped_total", scheduler="alpha") == 1
         # What it announced of itself is capped as well.
-    async with gate_on(crew, patience_ms=5000, schedulers={"gamma": {"max_priority": 5}}) as gate:
+    async with gate_on(crew, patience_ms=30_000, schedulers={"gamma": {"max_priority": 5}}) as gate:
         rules = {name: {**rules["beta"], "arguments": {"by": name}} for name in ("beta", "gamma")}
         assert (await gate.decide(Call("search", {"rules": rules}, TOOLS))).tool_input == {"by": "beta"}
         assert counted("toolgate_priority_capped_total", scheduler="gamma") >= 1

@@ -26,7 +26,7 @@ async def test_a_question_is_answered_though_its_connection_is_lost(
     monkeypatch.setattr(FixedTopology, "moves", True)
     schedulers = schedulers_on(own_server.url)
     await schedulers.start("obedient:alpha")
-    async with Gate.open(redis=wire.url, required=["alpha"], patience_ms=3000) as gate:
+    async with Gate.open(redis=wire.url, required=["alpha"], patience_ms=30_000) as gate:
         assert (await gate.decide(Call("bash", {}, ["bash"]))).why == "agreed"
         getattr(wire, cut)(b"tool:selecting")
         first = await gate.decide(Call("bash", {"n": 0}, ["bash"]))
@@ -44,7 +44,7 @@ async def test_a_question_is_answered_though_the_connection_was_lost_before_it_w
     monkeypatch.setattr(FixedTopology, "moves", True)
     schedulers = schedulers_on(own_server.url)
     await schedulers.start("obedient:alpha")
-    async with Gate.open(redis=own_server.url, required=["alpha"], patience_ms=3000) as gate:
+    async with Gate.open(redis=own_server.url, required=["alpha"], patience_ms=30_000) as gate:
         assert (await gate.decide(Call("bash", {}, ["bash"]))).why == "agreed"
         asked = asyncio.ensure_future(gate.decide(Call("bash", {"n": 0}, ["bash"])))
         asyncio.get_running_loop().call_soon(gate._client.bus._outbox.drop)

@@ -45,7 +45,7 @@ async def ruled_again(gate):
 async def test_open_decisions_end_by_their_rules_and_the_next_are_ruled_on_again(
     server, alpha, required, outcome, why, wait_until
 ):
-    async with Gate.open(redis=server.url, required=required, patience_ms=500) as gate:
+    async with Gate.open(redis=server.url, required=required, patience_ms=2000) as gate:
         assert (await gate.decide(Call("search", DENY, TOOLS))).scheduler == "alpha"
         open_ones = [asyncio.create_task(gate.decide(Call("search", HANG, TOOLS))) for _ in range(10)]
         await wait_until(lambda: len(alpha.lines("asked")) == 11)
@@ -73,7 +73,7 @@ async def test_in_a_run_over_a_restart_each_call_is_decided_once_and_never_hangs
             decisions.append(await gate.decide(Call("search", DENY, TOOLS)))
             await asyncio.sleep(0.002)
 
-    async with Gate.open(redis=server.url, patience_ms=400) as gate:
+    async with Gate.open(redis=server.url, patience_ms=2000) as gate:
         told = []
         gate.subscribe(told.append)
         runners = [asyncio.create_task(run(gate)) for _ in range(16)]
@@ -98,14 +98,14 @@ async def test_in_a_run_over_a_restart_each_call_is_decided_once_and_never_hangs
 async def test_a_scheduler_is_found_again_though_it_alone_saw_the_restart(server, alpha):
     """A gate that opens right after the restart asks it as soon as it has announced itself again."""
     await asyncio.to_thread(server.restart)
-    async with Gate.open(redis=server.url, patience_ms=500) as gate:
+    async with Gate.open(redis=server.url, patience_ms=2000) as gate:
         await ruled_again(gate)
 
 
 async def test_a_server_that_stands_still_holds_nobody_beyond_patience(own_server, schedulers_on):
     schedulers = schedulers_on(own_server.url)
     await schedulers.start("obedient:alpha", "--concurrency", 1000)
-    async with Gate.open(redis=own_server.url, patience_ms=400) as gate:
+    async with Gate.open(redis=own_server.url, patience_ms=2000) as gate:
         assert (await gate.decide(Call("search", DENY, TOOLS))).outcome == "deny"
         os.kill(own_server.pid, signal.SIGSTOP)
         try:
@@ -122,7 +122,7 @@ async def test_a_server_that_stands_still_holds_nobody_beyond_patience(own_serve
 async def test_everything_deleted_behind_our_back_is_made_again(own_server, schedulers_on, statistics):
     schedulers = schedulers_on(own_server.url)
     await schedulers.start("obedient:alpha")
-    async with Gate.open(redis=own_server.url, patience_ms=500) as gate:
+    async with Gate.open(redis=own_server.url, patience_ms=2000) as gate:
         for _ in range(5):
             assert (await gate.decide(Call("search", DENY, TOOLS))).outcome == "deny"
         await statistics(own_server.url).flush()

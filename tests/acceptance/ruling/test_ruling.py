@@ -27,7 +27,7 @@ def ask(prompt="sure?"):
 def gate(crew):
     """`async with gate(patience_ms=…)`: a gate on the bus where alpha, beta and gamma are alive."""
     return lambda **config: Gate.open(
-        redis=crew.url, namespace=crew.namespace, **{"patience_ms": 5000} | config
+        redis=crew.url, namespace=crew.namespace, **{"patience_ms": 30_000} | config
     )
 
 

@@ -29,7 +29,7 @@ def keys(tmp_path_factory):
 @pytest.fixture
 def gate(server_url, namespace, keys):
     return lambda **config: Gate.open(
-        redis=server_url, namespace=namespace, keys=keys, **{"patience_ms": 5000} | config
+        redis=server_url, namespace=namespace, keys=keys, **{"patience_ms": 30_000} | config
     )
 
 

@@ -125,7 +125,7 @@ async def test_with_admission_a_call_that_others_deny_uses_up_nothing(start, gat
         assert denied[0].scheduler == "policy"
         if not admission:  # a denial ends the round: rate-limit may still be counting
             said = [heard.scheduler for one in denied for heard in one.verdicts]
-            await wait_until(lambda: [*said, *late].count("rate-limit") == 3, timeout=10)
+            await wait_until(lambda: [*said, *late].count("rate-limit") == 3)
         assert await outcomes(gate, *[{"agent": "good"}] * 3) == ("ccd" if admission else "ddd")
 
 

@@ -133,7 +133,7 @@ def test_a_sidecar_that_cannot_start_is_a_denial_where_anybody_is_required(clien
         free = world.ask(client, event_of(client, {}), *words, timeout_s=WAIT_S)
         assert (free.code, b'"deny"' in free.out) == (0, False)
         told = free.said["systemMessage"] if client in toolgate_hook.SHOW else free.err
-        assert "patience" in told
+        assert f"its sidecar does not start: Error: {config}: patience: unknown key" in told
         assert "tool calls run without rulings" in told
         again = world.ask(client, event_of(client, {}), *words, timeout_s=WAIT_S)
         assert (again.out.decode(), again.err) == (toolgate_hook.NEUTRAL[client], "")

@@ -212,7 +212,7 @@ def test_a_client_that_never_ends_its_event_is_answered_before_it_gives_up(world
         child.stdin.write(b'{"hook_event_name": "PreToolUse"')
         child.stdin.flush()
         said = json.loads(child.stdout.readline())
-        assert child.wait(10) == 0
+        assert child.wait(30) == 0
         assert "did not come whole" in said["hookSpecificOutput"]["permissionDecisionReason"]
     finally:
         child.kill()

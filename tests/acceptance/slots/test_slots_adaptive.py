@@ -37,7 +37,6 @@ class Service:
     answers: list[tuple[float, int]] = field(default_factory=list)
     """When, and the status."""
     url: str = ""
-    began: float = 0.0
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator["Service"]:
@@ -60,15 +59,15 @@ class Service:
         writer.close()
         await writer.wait_closed()
 
-    def count(self, since: float) -> tuple[int, int]:
-        """Answers that were 429, and all, after so many seconds."""
-        late = [status for at, status in self.answers if at >= self.began + since]
+    def count(self, since: int) -> tuple[int, int]:
+        """Answers that were 429, and all, after so many answers."""
+        late = [status for _, status in self.answers[since:]]
         return late.count(429), len(late)
 
 
-async def work(gate: Gate, http: httpx2.AsyncClient, service: Service, until: float) -> None:
+async def work(gate: Gate, http: httpx2.AsyncClient, service: Service, calls: int) -> None:
     """One agent: calls, one after the other; a call that fails is told of as it failed."""
-    while time.monotonic() < until:
+    while len(service.answers) < calls:
         decision = await gate.decide(Call(service.name, {}, [service.name]))
         assert decision.allowed, decision.reason
         fact: dict[str, Any] = {"decision_id": decision.id, "tool": service.name}
@@ -85,9 +84,9 @@ Run = Callable[..., Awaitable[list[int]]]
 
 @pytest.fixture
 def run(schedulers: Any, tmp_path: Any) -> Run:
-    """`run(CONFIG, service, seconds)`: agents work for so long; gives the limits in force, once settled."""
+    """`run(CONFIG, service, calls)`: agents make so many calls; gives the limits in force, once settled."""
 
-    async def run(config: str, service: Service, seconds: float, settle_s: float = 0.0) -> list[int]:
+    async def run(config: str, service: Service, calls: int, settle: int = 0) -> list[int]:
         file = tmp_path / "slots.yaml"
         file.write_text(config)
         await schedulers.start("slots", "--config", file, "--name", service.name, replicas=2)
@@ -98,13 +97,11 @@ def run(schedulers: Any, tmp_path: Any) -> Run:
             httpx2.AsyncClient() as http,
             service.serve(),
         ):
-            service.began = time.monotonic()
-            calls = (work(gate, http, service, service.began + seconds) for _ in range(AGENTS))
-            fleet = asyncio.gather(*calls)
+            fleet = asyncio.gather(*(work(gate, http, service, calls) for _ in range(AGENTS)))
             while not fleet.done():
-                await asyncio.wait([fleet], timeout=0.1)
+                await asyncio.wait([fleet], timeout=0.05)
                 pool = (await read_pools(commands, schedulers.namespace, service.name)).get("api")
-                if pool is not None and service.began + settle_s < time.monotonic() < service.began + seconds:
+                if pool is not None and len(service.answers) >= settle:
                     limits.append(pool.limit)
             await fleet
         await commands.aclose()
@@ -115,13 +112,13 @@ def run(schedulers: Any, tmp_path: Any) -> Run:
 
 async def test_a_tool_that_refuses_above_five_is_held_near_five_within_seconds(run: Run) -> None:
     without, service = Service(), Service("lookup")
-    assert set(await run(POOL % (without.name, ""), without, 1.5)) == {16}
-    errors, calls = without.count(0.0)
+    assert set(await run(POOL % (without.name, ""), without, 100)) == {16}
+    errors, calls = without.count(0)
     print(f"before: {errors} errors of {calls} calls")
     assert errors > calls / 2
-    limits = await run(POOL % (service.name, OPTIONS % ("429, timeout", 30)), service, 7.0, 2.5)
-    errors, calls = service.count(2.5)
-    print(f"after: {errors} errors of {calls} calls; {service.count(0.0)} with the first; limits {limits}")
+    limits = await run(POOL % (service.name, OPTIONS % ("429, timeout", 30)), service, 150, 60)
+    errors, calls = service.count(60)
+    print(f"after: {errors} errors of {calls} calls; {service.count(0)} with the first; limits {limits}")
     # An agent with a slot may be about to call, or to report: on a slow machine more than five have one.
     assert sorted(limits)[len(limits) // 2] < AGENTS / 2
     assert max(limits) < AGENTS
@@ -130,7 +127,7 @@ async def test_a_tool_that_refuses_above_five_is_held_near_five_within_seconds(r
 
 async def test_a_retry_after_is_kept_whatever_the_status(run: Run) -> None:
     service = Service(headers="retry-after: 1\r\n")
-    limits = await run(POOL % (service.name, OPTIONS % ("418", 0.8)), service, 3.0)
+    limits = await run(POOL % (service.name, OPTIONS % ("418", 0.8)), service, 40)
     assert 0 in limits  # nothing was given for a while
     assert max(after - before for (before, _), (after, _) in pairwise(service.answers)) >= 0.7
     assert limits[-1] <= 8

@@ -36,12 +36,26 @@ def count_most(world: World) -> int:
 
 
 def read_fences(world: World) -> list[tuple[int, int, int]]:
-    """Of each call when it began, when it ended, and the number that its tool was given."""
-    found = []
+    """Of each call the earliest that it was asked about, when it ended, and the number that its tool was given.
+
+    A response is asked for once all calls of the one before have ended. Its calls may begin much later.
+    """
+    ended, fences = {}, {}
     for file in world.folder.glob("*.began"):
-        ended = file.with_suffix(".ended").stat().st_mtime_ns
-        found.append((file.stat().st_mtime_ns, ended, json.loads(file.read_text())["slots"]))
-    return found
+        agent, turn, call = file.stem.rsplit("-", 2)
+        ended[agent, int(turn), call] = file.with_suffix(".ended").stat().st_mtime_ns
+        fences[agent, int(turn), call] = json.loads(file.read_text())["slots"]
+    return [
+        (
+            max(
+                (at for (whose, which, _), at in ended.items() if (whose, which) == (agent, turn - 1)),
+                default=0,
+            ),
+            ended[agent, turn, call],
+            fence,
+        )
+        for (agent, turn, call), fence in fences.items()
+    ]
 
 
 async def test_calls_of_all_loops_wait_for_their_turn_and_run_each_once(
@@ -60,7 +74,7 @@ async def test_calls_of_all_loops_wait_for_their_turn_and_run_each_once(
     assert count_most(world) == LIMIT
     fences = read_fences(world)
     assert len({fence for _, _, fence in fences}) == len(fences)
-    pairs = [(before, after) for before in fences for after in fences if before[1] < after[0]]
+    pairs = [(before, after) for before in fences for after in fences if before[1] <= after[0]]
     assert pairs
     assert all(before[2] < after[2] for before, after in pairs)
     told = [one for one in await world.facts() if one["event"] in ("tool:selected", "tool:post")]

@@ -131,7 +131,7 @@ async def test_a_router_leaves_an_agent_alone_that_fails(team, wait_until):
             went.extend((await ask())[1])
             return went[-1] == "junior"
 
-        await wait_until(junior, timeout=20)
+        await wait_until(junior)
     assert went[:2] == ["broken", "broken"]
 
 
@@ -154,7 +154,7 @@ async def test_cost_aware_learns_what_agents_cost_and_asks_the_cheaper_one_after
     async with team([delegates("senior", "junior")] * 5, cost_aware=config) as ask:
         results, _ = await ask()
         assert results == ["I am senior", "I am junior"] * 5
-        assert await wait_until(learned, timeout=15) == {
+        assert await wait_until(learned) == {
             "senior": (3_000_000,) * 5,
             "junior": (1_000_000,) * 5,
         }

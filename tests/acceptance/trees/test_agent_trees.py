@@ -96,7 +96,7 @@ async def test_a_grandchild_is_denied_when_whom_its_grandparent_requires_dies(wo
     }
     run = world.run(
         world.plan(
-            says([delegate("middle")], "${last_result}"), agents, required=["policy"], patience_ms=4000
+            says([delegate("middle")], "${last_result}"), agents, required=["policy"], patience_ms=30_000
         )
     )
     await wait_until(lambda: world.has("here.began"), timeout=30)

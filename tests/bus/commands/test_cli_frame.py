@@ -237,7 +237,7 @@ def waiting(process, wait_until):
 
     async def start(then: str):
         command = process("python", "-c", WAITS.format(then=then))
-        await wait_until(lambda: command.stdout.endswith("\n"), timeout=20)
+        await wait_until(lambda: command.stdout.endswith("\n"))
         return command
 
     return start
@@ -267,7 +267,7 @@ async def test_the_second_signal_ends_a_main_that_hangs_in_its_clean_up(
     command.signal(first)
     await wait_until(lambda: command.stdout.endswith("cancelled\n"))
     command.signal(second)
-    assert command.wait(10) == expected
+    assert command.wait() == expected
 
 
 LOGS = """

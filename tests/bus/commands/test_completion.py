@@ -63,7 +63,7 @@ async def test_who_is_alive_is_completed_and_a_wrong_server_offers_nobody(
     bus = ("--redis", server_url, "--namespace", namespace)
     rules = ("--config", "rules.yaml", "--name", "treasury")
     running = process("toolgate", "scheduler", "run", "policy", *rules, *bus, cwd=tmp_path)
-    await wait_until(lambda: "treasury (replica" in running.stderr, timeout=20)
+    await wait_until(lambda: "treasury (replica" in running.stderr)
     where = f"--redis {server_url} --namespace {namespace}"
     assert completed(f"toolgate decisions {where} --scheduler tr") == ["treasury"]
     assert completed("toolgate decisions --redis redis://127.0.0.1:1/0 --scheduler tr") == []

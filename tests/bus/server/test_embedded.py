@@ -63,7 +63,7 @@ def hold(process, wait_until, runtime):
 
     async def start(which: str = "open_shared_server", **popen):
         command = process("python", "-c", HOLD, which, stdin=subprocess.PIPE, **popen)
-        said = await wait_until(lambda: command.stdout.endswith("\n") and command.stdout, timeout=20)
+        said = await wait_until(lambda: command.stdout.endswith("\n") and command.stdout)
         pid, directory = json.loads(said)
         return command, pid, state(pid)[1], Path(directory)
 
@@ -119,7 +119,7 @@ async def test_a_killed_command_leaves_no_process_and_no_file(hold, runtime, wai
     command, pid, guard, _ = await hold(which)
     command.signal(number)
     assert command.wait() == -number
-    await wait_until(lambda: gone(pid) and gone(guard), timeout=2)
+    await wait_until(lambda: gone(pid) and gone(guard))
     assert list(runtime.iterdir()) == []
 
 
@@ -148,7 +148,7 @@ def test_a_command_interrupted_while_its_server_starts_waits_until_all_is_gone(r
     """Who removed the directory then left the guard to wait for a server that nobody could reach."""
 
     def interrupt(_: socket.socket) -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while not list(runtime.glob("*/s.sock")) and time.monotonic() < deadline:
             pass
         raise KeyboardInterrupt
@@ -196,7 +196,7 @@ async def test_commands_of_one_user_meet_on_one_server_that_ends_with_the_last(h
     second.popen.stdin.close()
     assert second.wait() == 0
     assert gone(pid)
-    await wait_until(lambda: gone(guard), timeout=2)
+    await wait_until(lambda: gone(guard))
     assert list(runtime.iterdir()) == []
 
 
@@ -248,7 +248,7 @@ def test_a_command_that_comes_just_as_the_guard_ends_gets_a_new_one(process, run
 async def test_a_killed_guard_takes_its_server_along_and_the_next_start_clears_up(hold, runtime, wait_until):
     command, pid, guard, directory = await hold()
     os.kill(guard, signal.SIGKILL)
-    await wait_until(lambda: gone(pid), timeout=2)
+    await wait_until(lambda: gone(pid))
     assert (directory / "guard.sock").exists()
     assert find_running_server() is None
     with open_shared_server() as server:
@@ -264,7 +264,7 @@ async def test_a_killed_guard_takes_its_server_along_and_the_next_start_clears_u
 async def test_a_guard_told_to_end_ends_its_server_and_clears_up(hold, runtime, wait_until, number):
     command, pid, guard, _ = await hold()
     os.kill(guard, number)
-    await wait_until(lambda: gone(pid) and gone(guard), timeout=2)
+    await wait_until(lambda: gone(pid) and gone(guard))
     assert list(runtime.iterdir()) == []
     command.popen.stdin.close()
     assert command.wait() == 0

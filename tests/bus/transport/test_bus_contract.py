@@ -256,12 +256,14 @@ async def test_the_roster_tells_who_joins_and_who_leaves(buses, wait_until):
     await wait_until(lambda: {member.name for member in asker.ears.members} == {"router"})
 
 
-async def test_the_last_scheduler_that_leaves_is_off_the_roster_at_once(buses, wait_until):
+async def test_the_last_scheduler_that_leaves_is_off_the_roster_at_once(buses, wait_until, monkeypatch):
+    # Nobody is off it because a heartbeat expired.
+    monkeypatch.setattr("toolgate_bus.transport.redis.roster.roster.EXPIRY_SECONDS", 600)
     asker = await buses.orchestrator()
     replica = await buses.scheduler("cost")
     await wait_until(lambda: asker.ears.members)
     await replica.bus.leave()
-    await wait_until(lambda: not asker.ears.members, timeout=1)
+    await wait_until(lambda: not asker.ears.members)
 
 
 async def test_starts_are_ordered(buses):
@@ -279,15 +281,15 @@ async def test_a_replica_that_says_something_new_of_itself_is_the_newest_start_a
     def heard():
         return {member.replica: (member.priority, member.tools) for member in asker.ears.members}
 
-    await wait_until(lambda: heard() == {"r0": (7, ("web_*", "bash")), "r1": (1, ("*",))}, timeout=1)
+    await wait_until(lambda: heard() == {"r0": (7, ("web_*", "bash")), "r1": (1, ("*",))})
 
 
-async def test_a_scheduler_that_joins_late_is_read_within_a_second(buses, wait_until):
+async def test_a_scheduler_that_joins_late_is_read_without_being_asked(buses, wait_until):
     asker = await buses.orchestrator()
     assert "cost" not in asker.bus.read_set
     replica = await buses.scheduler("cost")
     replica.answers_everything()
-    await wait_until(lambda: "cost" in asker.bus.read_set, timeout=1)
+    await wait_until(lambda: "cost" in asker.bus.read_set)
     asker.ask("cost", id_of(1))
     await wait_until(lambda: asker.ears.verdicts() == [("cost", id_of(1).hex(), None)])
 

@@ -98,7 +98,7 @@ async def test_facts_of_a_process_that_ends_in_an_outage_are_written_by_the_next
     assert (left.stat().st_mode & 0o777, find_state().stat().st_mode & 0o777) == (0o600, 0o700)
     own_server.start()
     after = await orchestrator(own_server.url)
-    await wait_until(lambda: files() == [], timeout=10)
+    await wait_until(lambda: files() == [])
     assert await told(commands, bus.orchestrator) == list(range(1, 500))
     await after.aclose()
     await commands.aclose()

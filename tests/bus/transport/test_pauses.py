@@ -172,8 +172,9 @@ async def test_who_may_not_look_goes_on_as_before_and_says_so_once(caplog):
 
 
 async def test_an_orchestrator_adopts_what_is_paused_at_its_start_and_when_it_is_told(
-    server_url, namespace, board, ears, wait_until
+    server_url, namespace, board, ears, wait_until, monkeypatch
 ):
+    monkeypatch.setattr("toolgate_bus.transport.redis.asking.pause_watch.EVERY_S", 600.0)  # told, not found
     await board.add(Pause("first", everyone=True), None)
     bus = RedisOrchestratorBus(server_url, namespace)
     ears.living = [LiveAgent("a")]
@@ -183,7 +184,7 @@ async def test_an_orchestrator_adopts_what_is_paused_at_its_start_and_when_it_is
         assert [one.id for one in ears.pauses[0].pauses] == ["first"]
         mark = await board.remove(["first"])
         assert await board.tell("order", mark) == {bus.orchestrator}
-        await wait_until(lambda: ears.pauses[-1].pauses == (), timeout=1)
+        await wait_until(lambda: ears.pauses[-1].pauses == ())
         assert ears.orders == []
     finally:
         await bus.aclose()
@@ -201,7 +202,7 @@ async def test_a_key_of_another_type_costs_nobody_the_bus(
         assert bus.is_connected
         assert ears.pauses == []
         await commands.execute("DEL", key(namespace))
-        await wait_until(lambda: ears.pauses, timeout=5)
+        await wait_until(lambda: ears.pauses)
     finally:
         await bus.aclose()
     await commands.execute("SET", key(namespace), "again")

@@ -200,7 +200,7 @@ async def test_who_joins_while_a_heartbeat_is_under_way_is_found_by_the_next(
         return await resolve(named, **options)
 
     monkeypatch.setattr(asker.bus._roster, "resolve", while_it_resolves)
-    await wait_until(lambda: "cost" in asker.bus.read_set, timeout=10)
+    await wait_until(lambda: "cost" in asker.bus.read_set)
 
 
 async def connections(commands):

@@ -70,7 +70,7 @@ async def test_a_replica_reads_more_shards_within_seconds_of_being_told(redis_bu
     replica = await redis_buses.scheduler("alpha", wire=(1, 2))
     replica.answers_everything()
     await write_count(redis_buses.commands, Keys(namespace), 3)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await until_read(redis_buses, 0, 1, 2)
 
 
@@ -87,7 +87,7 @@ async def test_a_shard_that_is_set_no_longer_is_read_while_somebody_lies_there(
     redis_buses._shards = iter((2,))
     asker = await redis_buses.orchestrator()
     await write_count(redis_buses.commands, Keys(namespace), 1)
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(30):
         await until_read(redis_buses, 0, 2)
         asker.ask("alpha", bytes(16))
         await wait_until(lambda: asker.ears.frames)
@@ -117,7 +117,7 @@ async def test_questions_to_who_does_not_read_a_shard_wait_for_nobody_for_ever(r
     await redis_buses.commands.execute("SET", Keys(namespace).member("s:alpha:r1"), old, "PX", 60_000)
     asker.ask("alpha", bytes(16))
     inbox = Keys(namespace, 2).inbox("alpha")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while await redis_buses.commands.execute("PTTL", inbox) < 0:
             await asyncio.sleep(0.02)
 
@@ -130,7 +130,7 @@ async def test_who_asks_in_a_shard_under_the_name_of_another_is_not_answered(red
     for sender in ("0123456789abcdefs2", "0123456789abcdefs1"):
         words = ("event", "tool:selecting", "orch", sender, "frame", frame)
         await redis_buses.commands.execute("XADD", Keys(namespace, 1).inbox("alpha"), "*", *words)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not replica.inbox.deliveries:
             await asyncio.sleep(0.01)
     assert [one.orchestrator for one in replica.inbox.deliveries] == ["0123456789abcdefs1"]
@@ -147,7 +147,7 @@ async def test_what_is_answered_in_a_shard_is_acknowledged_there(redis_buses, na
     replica.bus.hold([delivery.entry])
     assert (await commands.execute("XPENDING", inbox, "alpha"))[0] == 1
     replica.answer(delivery)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while (await commands.execute("XPENDING", inbox, "alpha"))[0]:
             await asyncio.sleep(0.02)
     assert [reader.held for reader in replica.bus.all_seats] == [set(), set(), set()]
@@ -190,10 +190,10 @@ async def test_facts_of_all_shards_are_read_in_one_order_none_twice_and_none_lef
     assert entries == sorted(entries, key=lambda entry: int(entry.partition("-")[0]))
     came = []
     for number in range(60, 90):
-        read = asyncio.create_task(reader.next(1000))
+        read = asyncio.create_task(reader.next(100_000))
         await asyncio.sleep(0.005 if number % 2 else 0)
         await write(number)
-        came += [(one["orchestrator"], one["seq"]) for one in await asyncio.wait_for(read, 0.9)]
+        came += [(one["orchestrator"], one["seq"]) for one in await asyncio.wait_for(read, 30)]
         came += [(one["orchestrator"], one["seq"]) for one in await reader.next(0)]
     assert came == expected[60:]
     assert reader.is_whole

@@ -59,7 +59,7 @@ async def test_a_value_vanishes_when_its_time_is_over(store, wait_until):
     async def gone():
         return await store.get("k") is None
 
-    await wait_until(gone, timeout=2)
+    await wait_until(gone)
     assert await store.keys("") == []
     assert await store.delete("k") is False
     assert await store.add("k", b"w")

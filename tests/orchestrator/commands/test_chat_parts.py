@@ -176,7 +176,7 @@ async def test_a_press_in_the_last_moment_of_a_turn_does_not_cancel_the_next(age
 
 
 async def settled(condition: Any) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0)
 
@@ -186,7 +186,7 @@ async def settled(condition: Any) -> None:
 
 async def lines_of(descriptor: int) -> list[str]:
     lines, found = PipedLines(descriptor), []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while (line := await lines.next()) is not None:
             found.append(line)
     return found
@@ -199,7 +199,7 @@ async def test_each_line_of_a_pipe_is_a_prompt_as_soon_as_it_is_there() -> None:
     assert await asyncio.wait_for(lines.next(), 5) == "grüß"
     waiting = asyncio.ensure_future(lines.next())
     os.write(writer, b"ond\n\n\xff")
-    assert await asyncio.wait_for(waiting, 5) == "second"
+    assert await asyncio.wait_for(waiting, 30) == "second"
     assert await asyncio.wait_for(lines.next(), 5) == ""
     os.close(writer)
     assert await asyncio.wait_for(lines.next(), 5) == "�"

@@ -62,3 +62,10 @@ def test_names_that_yaml_1_1_takes_for_truth_values_are_names(tmp_path, door):
         "namespace": "off",
         "agent": "12:30",
     }
+
+
+@pytest.mark.parametrize("door", ["a guard", "serve"])
+def test_required_beside_the_section_is_named(tmp_path, door):
+    (tmp_path / "f.yaml").write_text("toolgate: {agent: clerk}\nrequired: [policy]\n")
+    with pytest.raises(ConfigError, match=r"f\.yaml: required: .* move it into that section"):
+        DOORS[door](tmp_path / "f.yaml")

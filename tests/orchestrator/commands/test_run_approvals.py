@@ -33,7 +33,7 @@ class Person:
     async def sees(self, text: str) -> str:
         """Read until this text was shown."""
         loop, seen = asyncio.get_running_loop(), ""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while text not in seen:
                 more = loop.create_future()
                 loop.add_reader(self.screen, more.set_result, None)

@@ -118,18 +118,18 @@ def test_ctrl_c_ends_a_run_with_130(process: Any, plan: Any, on_bus: list[str], 
     run = process("toolgate", "run", "hi", "--plan", path, "--quiet", *on_bus, env={"PYTHONUNBUFFERED": "1"})
     assert _waits_for_verdicts(run, on_bus)
     run.signal(signal.SIGINT)
-    assert run.wait(10) == 130
+    assert run.wait() == 130
     assert "Traceback" not in run.stderr
 
 
 def _waits_for_verdicts(run: Any, on_bus: list[str]) -> bool:
-    """Whether the run's question lies in the inbox of the required scheduler, within ten seconds."""
+    """Whether the run's question lies in the inbox of the required scheduler, within half a minute."""
     import time
 
     from redis import Redis
 
     client = Redis.from_url(on_bus[1])
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         if any(client.scan_iter(f"tg:{{{on_bus[3]}:*}}:in:nobody")):
             client.close()
@@ -204,7 +204,7 @@ def test_a_streamed_run_tells_text_before_the_answer_is_complete(
         told += piece
     assert b"w100." not in told
     run.signal(signal.SIGINT)
-    assert run.wait(10) == 130
+    assert run.wait() == 130
     assert "Traceback" not in run.stderr
 
 

@@ -102,7 +102,7 @@ async def test_a_shadow_that_wants_what_cannot_be_done_would_have_denied(world):
     disagrees = growth("toolgate_shadow_disagreements_total", scheduler="router")
     decision = await gate.decide(Call("search", {}, TOOLS, can=WITHOUT["tool"]))
     assert decision.outcome == "continue"
-    heard = await asyncio.wait_for(came, 5)
+    heard = await asyncio.wait_for(came, 30)
     assert (type(heard.verdict), heard.said, disagrees()) == (Deny, WANTS["tool"], 1)
 
 

@@ -240,7 +240,7 @@ async def test_a_verdict_on_the_replacement_as_it_was_is_no_agreement_to_what_it
 
     await world.scheduler("limiter", limiter, priority=9)
     await world.scheduler("masker", masked_late)
-    gate = await world.gate(required=list(BOTH), patience_ms=1000)
+    gate = await world.gate(required=list(BOTH), patience_ms=3000)
     client = gate._client
     decision = await gate.decide(Call("search", CALL, TOOLS))
     assert (decision.outcome, decision.why, decision.scheduler) == ("deny", "silent", "masker")

@@ -45,7 +45,7 @@ class World:
         client = GateClient(self.hub.orchestrator())
         await client.start()
         self._stack.push_async_callback(client.bus.aclose)
-        return Gate(parse({"patience_ms": 2000}), client, ask)
+        return Gate(parse({"patience_ms": 30_000}), client, ask)
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ async def test_a_hook_that_is_cancelled_by_itself_or_answers_nonsense_ends_its_w
     async def nonsense(question):
         return ["yes, why not", Deny(reason="no \ud800")]
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert (await hookless.decide(Call("search", {}, TOOLS), local=cancelled)).silent == ("in-process",)
         assert not (await hookless.decide(Call("search", {}, TOOLS), local=nonsense)).allowed
 

@@ -48,7 +48,7 @@ class World:
         client = GateClient(self.hub.orchestrator())
         await client.start()
         self._stack.push_async_callback(client.bus.aclose)
-        return Gate(parse({"patience_ms": 2000, **config}), client, ask)
+        return Gate(parse({"patience_ms": 30_000, **config}), client, ask)
 
 
 @asynccontextmanager
@@ -91,7 +91,7 @@ def released(*events):
 
 
 async def soon(predicate):
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not predicate():
             await asyncio.sleep(0.001)
 

@@ -43,7 +43,7 @@ class Rules:
 
 
 async def until(true):
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not true():
             await asyncio.sleep(0.001)
 

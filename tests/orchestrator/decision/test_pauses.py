@@ -112,7 +112,7 @@ async def test_a_denial_need_not_wait(world, wait_until):
     await wait_until(lambda: fleet.client.table.open)
     fleet.stand(everyone())
     go.set()
-    assert (await asyncio.wait_for(call, 2)).outcome == "deny"
+    assert (await asyncio.wait_for(call, 30)).outcome == "deny"
 
 
 async def test_a_held_call_can_be_answered_while_it_is_paused_and_runs_afterwards(world, wait_until):
@@ -160,7 +160,7 @@ async def test_a_pause_means_a_session_with_all_that_work_for_it(fleet, pause, m
             session=session, parent=parent, root_session=roots[session], labels=labels
         )
     if free := [one for session, one in calls.items() if session not in meant]:
-        await asyncio.wait(free, timeout=5)
+        await asyncio.wait(free, timeout=30)
     await settle()
     assert {session for session, one in calls.items() if not one.done()} == meant
     assert told == (meant if not pause.labels else set())  # labels of a call are not its session's
@@ -172,12 +172,12 @@ async def test_a_pause_ends_by_itself_by_our_own_clock(fleet, wait_until):
     live = LiveSession(LiveAgent("a", "a"), lambda now: None)
     fleet.gate.enter(live)
     told = []
-    fleet.stand(everyone(until_ms=NOW + 100))
+    fleet.stand(everyone(until_ms=NOW + 1000))
     call = fleet.call(on_hold=told.append)
     await settle()
     assert (call.done(), live.tell().paused) == (False, "p1")
-    assert (await asyncio.wait_for(call, 5)).allowed
-    assert 0 < told[0].seconds <= 0.1
+    assert (await asyncio.wait_for(call, 30)).allowed
+    assert 0 < told[0].seconds <= 1
     assert (live.tell().paused, fleet.client.pauses.standing) == ("", ())
 
 

@@ -48,7 +48,7 @@ async def fleet(world, keys):
         client = GateClient(world.hub.orchestrator())
         await client.start()
         world._stack.push_async_callback(client.bus.aclose)
-        gate = Gate(parse({"patience_ms": 2000, "required": ["police"], "keys": str(keys)}), client)
+        gate = Gate(parse({"patience_ms": 30_000, "required": ["police"], "keys": str(keys)}), client)
         member = replace(bus.member, signed=True, **told)
         client.on_roster_change((member,))
         return gate, client, asked, bus

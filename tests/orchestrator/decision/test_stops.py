@@ -198,7 +198,7 @@ async def test_a_call_that_somebody_holds_is_denied_at_once_and_the_holder_is_to
     calls = [asyncio.ensure_future(decide(gate, name, on_hold=held.append)) for name in ("s", "other")]
     await wait_until(lambda: len(held) == 2)
     world.hub.stand(stop("s"))
-    decision = await asyncio.wait_for(calls[0], 5)
+    decision = await asyncio.wait_for(calls[0], 30)
     assert (decision.outcome, decision.scheduler) == ("deny", "operator")
     assert decision.reason.startswith(SAID)
     await asyncio.wait_for(withdrawn.wait(), 5)
@@ -267,7 +267,7 @@ async def test_a_paused_call_that_is_stopped_waits_no_longer(world, gate):
         await asyncio.sleep(0)
     assert not call.done()
     world.hub.stand(Pause("p1", everyone=True), stop("s"))
-    assert (await asyncio.wait_for(call, 5)).outcome == "deny"
+    assert (await asyncio.wait_for(call, 30)).outcome == "deny"
 
 
 # ---------------------------------------------------------------------- turns

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import re
 import subprocess
 import sys
 from decimal import Decimal
@@ -157,11 +158,30 @@ def test_a_guard_reads_its_section_from_a_file_and_keywords_override_it(tmp_path
     assert Guard(config, agent="boss").config.agent == "boss"
 
 
-def test_a_file_in_which_required_stands_beside_the_section_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("required: [policy]", "required"),
+        ("Required: [policy]", "Required"),
+        ("session: {required: [policy]}", "session.required"),
+        ("session: {orchestrator: {config: {required: [policy]}}}", "session.orchestrator.config.required"),
+        (
+            "session: {orchestrator: {config: {toolgate: {required: [policy]}}}}",
+            "session.orchestrator.config.toolgate",
+        ),
+    ],
+)
+def test_a_file_in_which_required_stands_anywhere_but_in_the_section_is_refused(tmp_path, text, place):
     file = tmp_path / "app.yaml"
-    file.write_text("name: mine\ntoolgate: {agent: clerk}\nrequired: [policy]\n")
-    with pytest.raises(ConfigError, match="required: it is ignored beside `toolgate:`"):
+    file.write_text(f"name: mine\ntoolgate: {{agent: clerk}}\n{text}\n")
+    with pytest.raises(ConfigError, match=f"yaml: {re.escape(place)}: it is ignored beside `toolgate:`"):
         Guard(file)
+
+
+def test_other_sections_of_a_file_are_its_programs_own(tmp_path):
+    file = tmp_path / "app.yaml"
+    file.write_text("toolgate: {agent: clerk}\nsession: {keys: [a], redis: b}\nrequires: [x]\nredis: c\n")
+    assert Guard(file).config.agent == "clerk"
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ async def test_parallel_tools_true_executes_tools_in_parallel(
     both = asyncio.Barrier(2)
 
     async def meet(_: dict[str, Any]) -> str:
-        async with asyncio.timeout(5), both:
+        async with asyncio.timeout(30), both:
             return "met"
 
     tools, config = [tool("a", meet), tool("b", meet)], {"parallel_tools": True}

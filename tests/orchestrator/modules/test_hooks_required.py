@@ -89,6 +89,15 @@ async def test_without_the_hook_that_session_would_run_ungated(foreign):
         assert await session.execute("go") == "ungated: go"
 
 
+@pytest.mark.parametrize("loop", ["loop-toolgate-streaming", "loop-basic"])
+async def test_without_the_hook_a_loop_of_ours_begins_no_session_whose_plan_misplaces_required(loop):
+    plan = bundle_plan({"module": loop, "config": {"toolgate": {}}})
+    plan["session"]["required"] = ["policy"]
+    with pytest.raises(RuntimeError, match=r"session\.required in the plan: it has no effect here"):
+        async with bundle_session(plan):
+            pass
+
+
 async def test_an_id_of_ours_does_not_help_where_an_inherited_source_is_anothers(foreign):
     plan = bundle_plan({**foreign(), "module": OWN}, hooks=[guard()])
     async with bundle_session(plan) as session:

@@ -90,7 +90,7 @@ async def test_calls_without_the_mark_still_run_side_by_side(
     both = asyncio.Barrier(2)
 
     async def meet(arguments: dict[str, Any]) -> str:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await both.wait()
         return "met"
 

@@ -234,7 +234,7 @@ async def test_cancelling_the_root_ends_the_whole_tree_with_one_result_each(team
             made.coordinator.hooks.register("tool:pre", stop, name="stop")
 
         let_delegate(one.session, child)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(30):
             await one.ask()
         (result,) = await one.results()
     # The kernel's hooks of the grandchild's parent saw tool:pre first: `last` never began, or was ended.

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.pure
 
 CLASSES = {loop.name: loop for loop in (LoopBasic, LoopStreaming, LoopEvents, LoopReactive)}
 LOOPS = tuple(CLASSES)
-ASKED = {"agent": "clerk", "patience_ms": 2000}
+ASKED = {"agent": "clerk", "patience_ms": 30_000}
 LLM_TOO = ("*", "llm:*")
 
 
@@ -266,8 +266,9 @@ async def test_a_tool_cannot_be_called_by_a_name_of_requests(
 
 
 async def test_a_required_scheduler_that_rules_on_requests_is_missed_when_it_is_gone(
-    agent: Any, llm: Any, says: Any, bus: Bus
+    agent: Any, llm: Any, says: Any, bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(ASKED, "patience_ms", 3000)
     worker = await bus.scheduler(Continue())
     model = llm([says("one")], [says("two")])
     async with agent(llm=model) as a:

@@ -1,12 +1,12 @@
 """Each key of Amplifier's own orchestrators does under every loop what it does there."""
 
-import asyncio
 import time
 from typing import Any
 
 import pytest
 from amplifier_core import HookResult
 from four_loops import LOOPS
+from steps import without_waiting
 from toolgate_orchestrator.turn.hooks.dispatch import Emitter
 from toolgate_orchestrator.turn.llm.pace import RequestPace, slow_down
 
@@ -54,15 +54,15 @@ async def test_requests_keep_their_distance_and_the_wait_is_told(
         told.append(data)
         return HookResult()
 
-    config = {"min_delay_between_calls_ms": 60}
+    config = {"min_delay_between_calls_ms": 1000}
     async with agent([calls("a"), {"text": "ok"}], tools=[tool("a")], loop=loop, config=config) as a:
         a.hooks.register("orchestrator:rate_limit_delay", hear, name="test")
         started = time.monotonic()
         await a.ask()
-        assert time.monotonic() - started >= 0.05
+        assert time.monotonic() - started > 0.9
     (wait,) = told
-    assert (wait["iteration"], wait["configured_ms"]) == (2, 60)
-    assert wait["delay_ms"] + wait["elapsed_ms"] == pytest.approx(60)
+    assert (wait["iteration"], wait["configured_ms"]) == (2, 1000)
+    assert wait["delay_ms"] + wait["elapsed_ms"] == pytest.approx(1000)
 
 
 class Deaf:
@@ -77,13 +77,13 @@ async def test_who_took_long_enough_does_not_wait_again() -> None:
     pace = RequestPace(400, Emitter(Deaf()), clock=lambda: next(now))
     await pace.wait(1)
     pace.note_answer()
-    await asyncio.wait_for(pace.wait(2), 0.1)
+    await without_waiting(pace.wait(2))
 
 
 async def test_a_cancelled_session_waits_for_no_request() -> None:
     pace = RequestPace(60_000, Emitter(Deaf()), stopping=lambda: True)
     pace.note_answer()
-    await asyncio.wait_for(pace.wait(2), 1)
+    await without_waiting(pace.wait(2))
 
 
 @pytest.mark.parametrize("loop", LOOPS)

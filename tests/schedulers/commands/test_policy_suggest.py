@@ -107,7 +107,7 @@ async def test_the_record_of_a_bus_becomes_rules_for_what_ran_on_it(
             async def is_seen() -> bool:
                 return bool((await roster.read()).readers)
 
-            await wait_until(is_seen, timeout=20)
+            await wait_until(is_seen)
             async with Guard(agent="clerk", redis=server_url, namespace=namespace) as guard:
                 for number in range(12):
                     at = guard.at(f"session-{number}")

@@ -83,7 +83,7 @@ async def test_a_policy_process_rules_on_a_call_and_drains_on_sigterm(
     run, roster, wait_until, server_url, namespace
 ):
     policy = run("policy", "--config", "policy.yaml", "--json")
-    (line,) = await wait_until(lambda: ready(policy), timeout=20)
+    (line,) = await wait_until(lambda: ready(policy))
     assert (line["name"], line["pid"]) == ("policy", policy.pid)
     assert [member.replica for member in await roster()] == [line["replica"]]
     denied = await decided(server_url, namespace, "cancel_reservation")
@@ -122,7 +122,7 @@ async def test_a_plain_function_that_never_returns_does_not_keep_the_process(
         "import time, pathlib\ndef rule(call):\n    pathlib.Path('asked').touch()\n    time.sleep(3600)\n"
     )
     hangs = run("hangs:rule")
-    await wait_until(lambda: "rule (replica" in hangs.stderr, timeout=20)
+    await wait_until(lambda: "rule (replica" in hangs.stderr)
     async with Gate.open(redis=server_url, namespace=namespace, patience_ms=500) as gate:
         decision = await gate.decide(Call("bash", {}, TOOLS))
     assert (decision.outcome, decision.silent) == ("continue", ("rule",))
@@ -134,7 +134,7 @@ async def test_a_plain_function_that_never_returns_does_not_keep_the_process(
 
 async def test_a_shadow_is_heard_and_not_obeyed(run, wait_until, server_url, namespace):
     shadow = run("policy", "--config", "policy.yaml", "--shadow")
-    await wait_until(lambda: "watches (shadow)" in shadow.stderr, timeout=20)
+    await wait_until(lambda: "watches (shadow)" in shadow.stderr)
     decision = await decided(server_url, namespace, "cancel_reservation")
     assert decision.outcome == "continue"
 
@@ -149,7 +149,7 @@ async def test_list_shows_who_is_alive_to_people_and_to_scripts(
     running = run(
         "policy", "--config", "policy.yaml", "--priority=7", "--tools", "a*", "--tools", "b", "--json"
     )
-    (line,) = await wait_until(lambda: ready(running), timeout=20)
+    (line,) = await wait_until(lambda: ready(running))
     table = process("toolgate", "scheduler", "list", *where)
     assert table.wait() == 0
     assert table.stdout.splitlines()[1].split()[:5] == ["policy", "1", "7", "a*", "b"]
@@ -167,11 +167,11 @@ async def test_list_shows_who_is_alive_to_people_and_to_scripts(
 
 async def test_replicas_are_processes_and_a_killed_one_is_started_again(run, roster, wait_until):
     parent = run("policy", "--config", "policy.yaml", "--replicas", "2", "--json")
-    await wait_until(lambda: len(ready(parent)) == 2, timeout=20)
+    await wait_until(lambda: len(ready(parent)) == 2)
     first, second = (line["pid"] for line in ready(parent))
     assert len({first, second, parent.pid}) == 3
     os.kill(first, signal.SIGKILL)
-    await wait_until(lambda: len(ready(parent)) == 3, timeout=20)
+    await wait_until(lambda: len(ready(parent)) == 3)
     assert "ended (killed by SIGKILL); starting it again in 0.5 s" in parent.stderr
     parent.signal(signal.SIGTERM)
     assert parent.wait() == 0
@@ -182,9 +182,9 @@ async def test_replicas_are_processes_and_a_killed_one_is_started_again(run, ros
 
 async def test_replicas_end_when_their_parent_is_killed(run, wait_until):
     parent = run("policy", "--config", "policy.yaml", "--replicas", "2", "--json")
-    await wait_until(lambda: len(ready(parent)) == 2, timeout=20)
+    await wait_until(lambda: len(ready(parent)) == 2)
     parent.signal(signal.SIGKILL)
-    await wait_until(lambda: all(gone(line["pid"]) for line in ready(parent)), timeout=20)
+    await wait_until(lambda: all(gone(line["pid"]) for line in ready(parent)))
 
 
 async def test_a_replica_whose_call_is_wrong_ends_all(run, tmp_path):
@@ -204,9 +204,9 @@ async def test_a_process_may_be_told_to_die_with_its_parent(process, server_url,
     code = f"import subprocess, sys; subprocess.run([sys.executable, *{command!r}])"
     env = {"TOOLGATE_DIE_WITH_PARENT": "1", "TOOLGATE_REDIS_URL": server_url}
     parent = process("python", "-c", code, env=env, cwd=tmp_path)
-    (line,) = await wait_until(lambda: ready(parent), timeout=20)
+    (line,) = await wait_until(lambda: ready(parent))
     parent.signal(signal.SIGKILL)
-    await wait_until(lambda: gone(line["pid"]), timeout=20)
+    await wait_until(lambda: gone(line["pid"]))
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ async def test_a_ledger_that_is_away_denies_and_is_told_when_it_is_back(own_dura
     hook = session._handlers["tool:post"].__self__
     assert len(hook.owed) == 1
     own_durable_server.start()
-    await wait_until(lambda: not hook.owed, timeout=15)
+    await wait_until(lambda: not hook.owed)
     assert await session.select("c3") == "continue"
     await close()
 

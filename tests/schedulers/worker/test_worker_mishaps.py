@@ -58,7 +58,7 @@ async def world():
             client = GateClient(hub.orchestrator())
             await client.start()
             stack.push_async_callback(client.bus.aclose)
-            return Gate(parse({"patience_ms": 1500}), client)
+            return Gate(parse({"patience_ms": 4000}), client)
 
         yield start
 

@@ -16,6 +16,7 @@ from toolgate_orchestrator.commands.host.bundle import Composition, compose, los
 from toolgate_orchestrator.commands.host.bundle_files import read_bundle
 from toolgate_orchestrator.commands.host.checks import check_required
 from toolgate_orchestrator.commands.host.installed_modules import config_model, offers_of
+from toolgate_orchestrator.decision.misplaced import find_misplaced
 from toolgate_orchestrator.modules.loop_origin import (
     CHANGE_LOOP,
     GUARD,
@@ -24,7 +25,6 @@ from toolgate_orchestrator.modules.loop_origin import (
     merge_spec,
     package_of,
 )
-from toolgate_orchestrator.modules.misplaced import find_misplaced
 from toolgate_orchestrator.turn.loop_config import LoopConfig
 
 SUBJECT: Final = "bundle"

@@ -40,8 +40,8 @@ from toolgate_orchestrator.commands.host.plan_file import (
     PlanFile,
     modules_in,
 )
+from toolgate_orchestrator.decision.misplaced import find_misplaced
 from toolgate_orchestrator.modules.loop_origin import OWN_LOOPS
-from toolgate_orchestrator.modules.misplaced import find_misplaced
 
 _DEFAULT_CONTEXT = "context-simple"
 _VARIABLE = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")

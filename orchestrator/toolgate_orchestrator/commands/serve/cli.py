@@ -164,7 +164,9 @@ def read_config(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     fields = read_document(path).mapping()
-    section = fields.get(SECTION) if set(fields) == {SECTION} else fields
+    if SECTION in fields and (beside := next((key for key in fields if key != SECTION), None)) is not None:
+        raise ConfigError(f"{path}: {beside}: it stands beside `{SECTION}:`; move it into that section")
+    section = fields.get(SECTION, fields)
     if not isinstance(section, dict):
         raise ConfigError(f"{path}: {SECTION}: must be a mapping (key: value)")
     parse(section, str(path))
