@@ -18,6 +18,7 @@ from toolgate_bus.protocol.fact_events import TOOL_SELECTED
 
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.link.live_session import LiveSession
+from toolgate_orchestrator.turn.calls.repeated_failures import RepeatedFailures
 from toolgate_orchestrator.turn.calls.selection import TOOL_SELECTING
 from toolgate_orchestrator.turn.calls.tool_call import current_call
 from toolgate_orchestrator.turn.child_names import remember_child
@@ -73,6 +74,8 @@ class LoopBase(Generic[Config]):
     streams: bool = False
     posts_errors: bool = False
     """True if tool:post follows tool:error after a tool raised."""
+    error_status: ClassVar[str] = "incomplete"
+    """Status in orchestrator:complete of a turn that ended with an error."""
     own_events: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: Mapping[str, Any] | Config | None = None, gate: Gate | None = None) -> None:
@@ -88,7 +91,23 @@ class LoopBase(Generic[Config]):
         self.pin: ProviderPin | None = None
         """Provider pin of the session; None for a loop made by hand."""
         self.completion = Completion(by_host=read.prompt_complete == "host")
+        self.failures = RepeatedFailures()
+        self.has_started = False
+        """True if it was decided whether this session may begin."""
+        self.refused_start: str | None = None
+        """Reason why no turn of this session may run."""
+        self._tells_gathering = True
         self._turns: set[asyncio.Task[Any] | None] = set()
+
+    def tell_gathering(self) -> None:
+        """Say once that answers are not shown piece by piece, as they are ruled on first."""
+        if self.streams and self._tells_gathering:
+            self._tells_gathering = False
+            logger.warning(
+                "%s: schedulers rule on answers (llm:request) or on what the user gets (turn:output), so "
+                "each answer is shown when it is whole, not piece by piece",
+                self.name,
+            )
 
     def steer(self, message: str) -> None:
         """Send this text to the LLM with its next request (capability `session.steer`); see
