@@ -9,12 +9,16 @@ between a call and its result. It is stored through the kernel, which limits, au
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from amplifier_core import HookResult
 from toolgate_bus.telemetry.logging import where
 
 logger = logging.getLogger(__name__)
+
+
+LOOP_NOTE: Final = "loop_note"
+"""Metadata of a note of the loop's own: its kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,13 @@ class Injection:
 def ephemeral_message(role: str, content: Any) -> dict[str, Any]:
     """Return a message for one request only, marked as such for the provider."""
     return {"role": role, "content": content, "metadata": {"ephemeral": True}}
+
+
+def ephemeral_note(note: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a note of the loop's own as a message for one request only."""
+    message = ephemeral_message(note["role"], note["content"])
+    message["metadata"][LOOP_NOTE] = note.get("kind", note["role"])
+    return message
 
 
 @dataclass(slots=True)
@@ -145,4 +156,5 @@ class Overlay:
 
 
 def _mark(message: dict[str, Any], marks: Mapping[str, Any]) -> dict[str, Any]:
-    return {**message, "metadata": {**message.get("metadata", {}), **marks}}
+    own = message.get("metadata", {})
+    return {**message, "metadata": {**own, **(marks if LOOP_NOTE not in own else {}), "persisted": True}}

@@ -130,7 +130,7 @@ class ReminderPolicy:
         # The session's own words stand in an envelope; data of tools and users do not.
         text = wrap(note["content"]) if note["role"] == "system" else note["content"]
         latest = next((one for one in reversed(messages) if _marks(one).get(_NOTE) == kind), None)
-        if latest is not None and latest.get("content") == text:
+        if latest is not None and latest.get("content") in (text, note["content"]):
             return False
         await self._add(text, context, **{_NOTE: kind})
         return True
@@ -144,8 +144,7 @@ class ReminderPolicy:
         """Store what was laid over a request as it was sent, if the answer with this content has thinking."""
         if self.mode == "tail" or overlay.is_empty or not holds_thinking(content):
             return
-        marks = {"persisted": True, _PLACED: self.placement}
-        await overlay.store(context, marks)
+        await overlay.store(context, {_PLACED: self.placement})
 
 
 def _marks(message: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -26,7 +26,7 @@ from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
 from toolgate_orchestrator.turn.facts import Note, seconds_since, span_of_request, tell_usage
 from toolgate_orchestrator.turn.hooks.dispatch import Hooks
-from toolgate_orchestrator.turn.hooks.injections import Overlay, ephemeral_message
+from toolgate_orchestrator.turn.hooks.injections import Overlay, ephemeral_note
 from toolgate_orchestrator.turn.hooks.reminders import ReminderPolicy
 from toolgate_orchestrator.turn.llm.gate import (
     ANSWER,
@@ -301,7 +301,8 @@ class Llm:
             injections, self._context, messages, iteration, notes, stays=stays
         )
         self._reminders.required = [*required, *self._reminders.required]
-        if changed or (self._reminders.required and self._retaining is not None):
+        is_needed = changed or (self._reminders.required and self._retaining is not None)
+        if is_needed and not (told and told.get("phase") == TURN_START):
             messages = await self._retained_messages()
         return messages, () if stays else notes
 
@@ -330,7 +331,7 @@ class Llm:
         answer."""
         overlay = self._overlay = self._hooks.injections.overlay(
             before_prompt=self._reminders.precedes_prompt(self.iterations),
-            notes=[ephemeral_message(note["role"], note["content"]) for note in notes],
+            notes=list(map(ephemeral_note, notes)),
         )
         first = [messages]
 
