@@ -91,8 +91,8 @@ MUTANTS = (
     _mutant(
         "a reminder is stored anew with each request",
         "hooks/reminders.py",
-        "_latest(messages) == text",
-        "_latest(messages) is text",
+        '_body_of(latest.get("content")) == said',
+        '_body_of(latest.get("content")) is said',
         "test_reminders.py::test_persisted_reminders_leave_every_request_a_beginning_of_the_next",
     ),
     _mutant(

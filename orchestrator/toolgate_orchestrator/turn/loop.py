@@ -7,7 +7,7 @@ kernel does not cancel a turn whose caller was cancelled, so closing a loop ends
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import anyio
@@ -24,11 +24,18 @@ from toolgate_orchestrator.turn.calls.tool_call import current_call
 from toolgate_orchestrator.turn.child_names import remember_child
 from toolgate_orchestrator.turn.goals.pursuit import GOAL_PROGRESS, find_pursuit
 from toolgate_orchestrator.turn.hooks.completion import Completion
+from toolgate_orchestrator.turn.hooks.instructions import (
+    InstructedContext,
+    bind_instructions,
+    has_instructions,
+    take_input,
+)
 from toolgate_orchestrator.turn.hooks.steering import STEER, STEERING_INJECTED, SteeringQueue
 from toolgate_orchestrator.turn.leg_budget import BUDGET_WARNING
 from toolgate_orchestrator.turn.llm.pace import RATE_LIMIT_DELAY
 from toolgate_orchestrator.turn.llm.provider_pin import PROVIDER_PIN, ProviderPin
 from toolgate_orchestrator.turn.llm.provider_stream import OnText
+from toolgate_orchestrator.turn.llm.request import choose_provider
 from toolgate_orchestrator.turn.llm.request_budget import OVERFLOW_RECOVERY, PROVIDER_BUDGET
 from toolgate_orchestrator.turn.loop_config import LoopConfig, split_unknown
 from toolgate_orchestrator.turn.session_tree import SessionNode, agents_of, enter_lineage
@@ -140,11 +147,15 @@ class LoopBase(Generic[Config]):
 
         self._turns.add(task)
         self.steering.clear()
-        coordinator, settings = kwargs.get("coordinator"), self.settings
+        coordinator, settings, ending = kwargs.get("coordinator"), self.settings, AsyncExitStack()
         pursuit = find_pursuit(coordinator, providers, settings, self.name, settings.default_provider)
         following: str | None = prompt
         answer, on_text = "", kwargs.get("on_text")
         try:
+            bound = await self._bind(coordinator, context, providers, kwargs.get("request_options") or {})
+            if bound is not None:
+                context = bound
+                await ending.enter_async_context(bound.running())
             while following is not None:
                 turn = Turn(
                     self,
@@ -169,8 +180,21 @@ class LoopBase(Generic[Config]):
         finally:
             self._turns.discard(task)
             self.steering.clear()
+            await ending.aclose()  # in this task: scopes of a context may hold to theirs
             for gate in opened:
                 await gate.aclose()
+
+    async def _bind(
+        self, coordinator: Any, context: Any, providers: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> InstructedContext | None:
+        """Return the context of an execution whose requests hold instructions; None if they do not."""
+        given = take_input(coordinator)
+        if not has_instructions(coordinator):
+            return None
+        pinned = self.pin.current() if self.pin is not None else None
+        default = self.settings.default_provider
+        _, provider = choose_provider(providers, default, options.get("provider"), pinned)
+        return await bind_instructions(coordinator, context, provider, given, self.name)
 
     async def stream(self, *args: Any, **kwargs: Any) -> AsyncGenerator[str, None]:
         """Run a turn as `execute` does, and yield the answer's text piece by piece as it is produced.

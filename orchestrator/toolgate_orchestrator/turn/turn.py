@@ -42,6 +42,7 @@ from toolgate_orchestrator.turn.goals.pursuit import NO_GOAL, GoalPursuit
 from toolgate_orchestrator.turn.hooks.completion import describe_answer
 from toolgate_orchestrator.turn.hooks.dispatch import Hooks
 from toolgate_orchestrator.turn.hooks.injections import Injections
+from toolgate_orchestrator.turn.hooks.instructions import store_words
 from toolgate_orchestrator.turn.leg_budget import LIMIT_REMINDER, LegBudget
 from toolgate_orchestrator.turn.llm.gate import WRAP_UP, LlmDenial, LlmGate
 from toolgate_orchestrator.turn.llm.pace import slow_down
@@ -380,7 +381,7 @@ class Turn:
             if self.loop.settings.reminder_placement == "pre_user":
                 await self.llm.begin_turn(tool_specs(self.tools.tools))
             self._prompted = True
-            await self.context.add_message({"role": "user", "content": prompt})
+            await store_words(self.context, prompt, is_prompt=True)
             return await self._iterate()
         except RequestDenial as denied:
             return TurnEnd(f"Operation denied: {denied}", status="incomplete")

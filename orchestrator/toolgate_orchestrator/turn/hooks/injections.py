@@ -92,6 +92,11 @@ class Injections:
         self._next_request = [one for one in self._next_request if not one.event]
         return taken
 
+    def take_all(self) -> list[Injection]:
+        """Return the injections for the next request, and use them up."""
+        taken, self._next_request = self._next_request, []
+        return taken
+
     def take_own_reminders(self) -> list[str]:
         """Return the orchestrator's own reminders for the next request, and use them up."""
         taken = [one.content for one in self._next_request if not one.event]

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from toolgate_orchestrator.turn.hooks.dispatch import Emitter
+from toolgate_orchestrator.turn.hooks.instructions import store_words
 
 STEER: Final = "session.steer"
 """Capability of a session: a function with one text."""
@@ -57,9 +58,12 @@ class SteeringQueue:
         `rule` rules on each text; one that it denies is dropped.
         """
         for left in range(len(self._texts) - 1, -1, -1):
-            text: str | None = self._texts.pop(0)
-            if rule is not None and (text := await rule(text or "")) is None:
-                continue
-            await context.add_message({"role": "user", "content": text})
+            text = self._texts.pop(0)
+            if rule is not None:
+                ruled = await rule(text)
+                if ruled is None:
+                    continue
+                text = ruled
+            await store_words(context, text, is_prompt=False)
             told = {"orchestrator": orchestrator, "content": text, "iteration": iteration}
             await hooks.emit(STEERING_INJECTED, {**told, "queued_remaining": left, "metadata": None})

@@ -27,6 +27,7 @@ from toolgate_bus.transport.redis.tasks import is_cancel_requested
 from toolgate_orchestrator.turn.facts import Note, seconds_since, span_of_request, tell_usage
 from toolgate_orchestrator.turn.hooks.dispatch import Hooks
 from toolgate_orchestrator.turn.hooks.injections import Overlay, ephemeral_note
+from toolgate_orchestrator.turn.hooks.instructions import InstructedContext
 from toolgate_orchestrator.turn.hooks.reminders import ReminderPolicy
 from toolgate_orchestrator.turn.llm.gate import (
     ANSWER,
@@ -264,7 +265,7 @@ class Llm:
 
         Raise RequestDenial.
         """
-        if self._reminders.precedes_prompt(1):
+        if self._reminders.precedes_prompt(1) and not isinstance(self._context, InstructedContext):
             await self._prepare(specs, (), 1, {"phase": TURN_START})
             self._is_announced = True
 
@@ -284,6 +285,8 @@ class Llm:
         told: Mapping[str, Any] | None,
     ) -> tuple[list[dict[str, Any]], Sequence[Mapping[str, Any]]]:
         """Ask the hooks, unless `told` is None, and store what is to stay in the conversation."""
+        if isinstance(self._context, InstructedContext):
+            return await self._prepare_instructed(self._context, specs, notes), ()
         required = self._reminders.required if told is None else []  # those of the turn's start
         self._reminders.required = []
         messages, injections = await self._messages(), self._hooks.injections
@@ -305,6 +308,23 @@ class Llm:
         if is_needed and not (told and told.get("phase") == TURN_START):
             messages = await self._retained_messages()
         return messages, () if stays else notes
+
+    async def _prepare_instructed(
+        self, context: InstructedContext, specs: Sequence[ToolSpec], notes: Sequence[Mapping[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Ask the hooks within the scope of a request; what they inject is instructions of this request."""
+        await context.begin_request(self.provider)
+        messages, injections = list(await context.get_messages()), self._hooks.injections
+        consulted = await self._hooks.consult(
+            PROVIDER_REQUEST, lambda: self._describe_request(messages, specs, self.iterations)
+        )
+        if consulted.denied is not None:
+            raise RequestDenial(consulted.denied)
+        if injections.has_pending:
+            await injections.store(context, self._hooks.coordinator)
+        said = [(one.role, one.content) for one in injections.take_all()]
+        context.stage([*said, *((note["role"], note["content"]) for note in notes)])
+        return await self._messages()
 
     @property
     def _retaining(self) -> Callable[..., Awaitable[Any]] | None:
