@@ -21,8 +21,8 @@ MUTANTS = (
     _mutant(
         "text given with the last answer is lost",
         "turn.py",
-        "                    if not steering.has_pending:\n                        return",
-        "                    if True:\n                        return",
+        "                    if not steering.has_pending:\n",
+        "                    if True:\n",
         "test_steering.py::test_text_given_with_the_last_answer_keeps_the_turn_going",
     ),
     _mutant(

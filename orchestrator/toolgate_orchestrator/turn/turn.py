@@ -47,7 +47,14 @@ from toolgate_orchestrator.turn.leg_budget import LIMIT_REMINDER, LegBudget
 from toolgate_orchestrator.turn.llm.gate import WRAP_UP, LlmDenial, LlmGate
 from toolgate_orchestrator.turn.llm.pace import slow_down
 from toolgate_orchestrator.turn.llm.provider_stream import OnText
-from toolgate_orchestrator.turn.llm.request import Llm, LlmFailure, RequestDenial, choose_provider, model_of
+from toolgate_orchestrator.turn.llm.request import (
+    Llm,
+    LlmFailure,
+    RequestDenial,
+    Rulers,
+    choose_provider,
+    model_of,
+)
 from toolgate_orchestrator.turn.points import PointGate, PointRuling
 from toolgate_orchestrator.turn.session_tree import place_of
 from toolgate_orchestrator.turn.turn_end import (
@@ -192,9 +199,7 @@ class Turn:
                 note=self._facts.note,
                 on_text=self._on_text,
                 stopping=lambda: self.is_stopping,
-                gate=self.llm_gate,
-                points=self.points,
-                on_gather=self.loop.tell_gathering,
+                rulers=Rulers(self.llm_gate, self.points, self.loop.tell_gathering),
             )
         return self._llm
 

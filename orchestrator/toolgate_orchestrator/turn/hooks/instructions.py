@@ -228,8 +228,8 @@ def check_provider(provider: Any) -> None:
     """Raise ConfigError for a provider that would lower the authority of instructions."""
     if not places_instructions(provider):
         raise ConfigError(
-            f"the conversation holds instructions ({INSTRUCTIONS}), and the provider that is to answer cannot "
-            "place them: choose one with instruction_layout_version 1"
+            f"the conversation holds instructions ({INSTRUCTIONS}), and the provider that is to answer "
+            "cannot place them: choose one with instruction_layout_version 1"
         )
 
 

@@ -14,7 +14,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from amplifier_core import ChatRequest, ToolSpec
 from amplifier_core.events import PROVIDER_ERROR, PROVIDER_REQUEST, PROVIDER_RESPONSE
@@ -73,6 +73,15 @@ class RequestDenial(Exception):  # noqa: N818 - as above
     """A hook on provider:request refused the request."""
 
 
+class Rulers(NamedTuple):
+    """The gates of a turn that the LLM's requests and answers pass."""
+
+    gate: LlmGate | None = None
+    points: PointGate | None = None
+    on_gather: Callable[[], None] = lambda: None
+    """Called before an answer that is ruled on before it is shown."""
+
+
 class Llm:
     """The provider that answers one turn, and its use so far."""
 
@@ -88,15 +97,12 @@ class Llm:
         note: Note | None = None,
         on_text: OnText | None = None,
         stopping: Callable[[], bool] = lambda: False,
-        gate: LlmGate | None = None,
-        points: PointGate | None = None,
-        on_gather: Callable[[], None] = lambda: None,
+        rulers: "Rulers | None" = None,
     ) -> None:
-        """Make the LLM of one turn; `on_gather` is called if answers are ruled on before they are shown."""
         self._own = LlmTarget(name, provider)
         self._target = self._own
         """Target of the present request."""
-        self._gate, self._points, self._on_gather = gate, points, on_gather
+        self._gate, self._points, self._on_gather = rulers or Rulers()
         self._decision = ""
         """Id of the decision on the present request; empty if no scheduler was asked."""
         self._admission: Admission | None = None
