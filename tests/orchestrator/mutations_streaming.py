@@ -21,8 +21,8 @@ MUTANTS = (
     _mutant(
         "text given with the last answer is lost",
         "turn.py",
-        "                    if not steering.has_pending:\n                        return",
-        "                    if True:\n                        return",
+        "                    if not steering.has_pending:\n",
+        "                    if True:\n",
         "test_steering.py::test_text_given_with_the_last_answer_keeps_the_turn_going",
     ),
     _mutant(
@@ -91,8 +91,8 @@ MUTANTS = (
     _mutant(
         "a reminder is stored anew with each request",
         "hooks/reminders.py",
-        "_latest(messages) == text",
-        "_latest(messages) is text",
+        '_body_of(latest.get("content")) == said',
+        '_body_of(latest.get("content")) is said',
         "test_reminders.py::test_persisted_reminders_leave_every_request_a_beginning_of_the_next",
     ),
     _mutant(

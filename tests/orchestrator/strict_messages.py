@@ -20,6 +20,8 @@ _BY_ROLE = {
     "assistant": {"text", "tool_use", "thinking", "redacted_thinking"},
 }
 _THINKING = ("thinking", "redacted_thinking")
+_BOUND = "@"
+"""Between the seal of a thought and that of what stood before it."""
 
 
 class Messages:
@@ -73,6 +75,44 @@ class Messages:
         return {"type": "error", "error": {"type": "invalid_request_error", "message": message}}
 
 
+class BoundMessages(Messages):
+    """The same, of a server that holds thinking to the exact conversation before it.
+
+    The signature of thinking seals all that stood before it, marks for the cache apart. A request in which
+    that is not what it was is refused.
+    """
+
+    def check(self, body: Mapping[str, Any]) -> None:
+        """Raises Refusal."""
+        super().check(body)
+        messages = body["messages"]
+        for number, message in enumerate(messages):
+            content = message["content"] if isinstance(message["content"], list) else []
+            for block in content:
+                if block["type"] == "thinking":
+                    sealed = block["signature"].partition(_BOUND)[2]
+                    why = "the conversation before this thinking is not what it was"
+                    need(sealed == _seal_before(messages[:number], body), f"messages.{number}: {why}")
+
+    def whole(self, says: Says, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer in one piece."""
+        answer = super().whole(says, body)
+        for block in answer["content"]:
+            if block["type"] == "thinking":
+                block["signature"] += _BOUND + _seal_before(body["messages"], body)
+        return answer
+
+
+def _seal_before(messages: Sequence[Any], body: Mapping[str, Any]) -> str:
+    turns = [(role, [_unmarked(block) for block in blocks]) for role, blocks in _merge_turns(messages)]
+    system = body.get("system")
+    return seal(json.dumps([list(map(_unmarked, system)) if isinstance(system, list) else system, turns]))
+
+
+def _unmarked(block: Any) -> Any:
+    return {key: value for key, value in block.items() if key != "cache_control"}
+
+
 def _merge_turns(messages: Sequence[Any]) -> list[tuple[str, list[Block]]]:
     """Messages of one role that follow each other count as one."""
     turns: list[tuple[str, list[Block]]] = []
@@ -105,7 +145,8 @@ def _check_block(where: str, block: Block) -> None:
         case {"type": "text", "text": text}:
             need(isinstance(text, str) and text.strip(), f"{where}: text content blocks must be non-empty")
         case {"type": "thinking", "thinking": text, "signature": signature}:
-            need(signature == seal(text), f"{where}: Invalid `signature` in `thinking` block")
+            own = signature.partition(_BOUND)[0]
+            need(own == seal(text), f"{where}: Invalid `signature` in `thinking` block")
         case {"type": "redacted_thinking", "data": data}:
             text, _, sealed = data.rpartition(" ")
             need(sealed == seal(text), f"{where}: Invalid `data` in `redacted_thinking` block")

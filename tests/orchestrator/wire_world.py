@@ -54,11 +54,15 @@ async def open_wire(
     tools: Sequence[Any] = (),
     config: Mapping[str, Any] | None = None,
     deaf: bool = True,
+    speaks: Api | None = None,
 ) -> AsyncIterator[Wired]:
-    """A session whose provider speaks one API, over the SDK; `make` is the fixture `agent`."""
+    """A session whose provider speaks one API, over the SDK; `make` is the fixture `agent`.
+
+    `speaks` is another server of that API.
+    """
     from wire_providers import PROVIDERS  # late: every process that collects tests would load the SDKs
 
-    async with StrictServer(APIS[api](), script) as server:
+    async with StrictServer(speaks or APIS[api](), script) as server:
         provider: Any
         if api == "own":
             settings = {"model": "gpt-test", "api_key": KEY, "max_retries": 0, "reasoning_effort": "high"}

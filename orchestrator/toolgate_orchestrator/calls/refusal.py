@@ -24,3 +24,8 @@ def refuse_yet() -> str:
 def refuse_request(reason: str) -> str:
     """Return the answer that replaces that of a language model which was not asked."""
     return f"The language model was not asked: {reason}"
+
+
+def withhold_answer(reason: str) -> str:
+    """Return the answer that replaces one of a language model which may not be seen."""
+    return f"The language model's answer is withheld: {reason}"

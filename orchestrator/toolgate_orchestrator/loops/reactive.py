@@ -151,11 +151,11 @@ class LoopReactive(LoopBase[ReactiveConfig]):
             )
         tick = Tick(turn, offer(turn.tools.tools), progress.data, progress.tool)
         reply = await self._run(turn, tick, progress)
-        output = self._output(progress, tick, reply)
+        output = await self._rule_on(turn, tick, self._output(progress, tick, reply))
         await store(turn, tick, reply)
         if tick.is_interrupted or reply.stopped:
             return None
-        if progress.goal is None:
+        if progress.goal is None or (turn.llm.withheld and not tick.calls):
             return None if tick.calls else text_of(reply.response)
         if output.value is None:
             progress.empty = 0 if tick.calls else progress.empty + 1
@@ -175,7 +175,7 @@ class LoopReactive(LoopBase[ReactiveConfig]):
         turn.injections.remind(LIMIT_REMINDER)
         tick = Tick(turn, {}, progress.data, progress.tool)
         reply = await self._run(turn, tick, progress, last=True)
-        output = self._output(progress, tick, reply)
+        output = await self._rule_on(turn, tick, self._output(progress, tick, reply))
         await store(turn, tick, reply)
         return text_of(reply.response) if output.value is None else await self._answer(turn, tick, output)
 
@@ -212,10 +212,25 @@ class LoopReactive(LoopBase[ReactiveConfig]):
         settle(tick, output)
         return output
 
+    async def _rule_on(self, turn: Turn, tick: Tick, output: FinalOutput) -> FinalOutput:
+        """Return an output as it may be given. A text that is the output was ruled on with its response."""
+        if output.value is None or not tick.finals:
+            return output
+        answer = _as_text(output.value)
+        ruled = await turn.rule_on_output(answer)
+        if ruled.text == answer:
+            return output
+        turn.llm.withheld = ruled.denied is not None
+        value = (
+            _parse(ruled.text) if ruled.denied is None and not isinstance(output.value, str) else ruled.text
+        )
+        tick.replace_output(value)
+        return FinalOutput(value)
+
     async def _answer(self, turn: Turn, tick: Tick, output: FinalOutput) -> str:
         """Return the output as text for the user, and add it to the conversation."""
         self.last_output = value = output.value
-        answer = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        answer = _as_text(value)
         if tick.calls:
             await turn.context.add_message({"role": "assistant", "content": answer})
         return answer
@@ -237,6 +252,17 @@ class LoopReactive(LoopBase[ReactiveConfig]):
         tool = self.settings.output_tool if goal is not None else ""
         progress = self._progress[turn] = _Progress(goal, data, tool)
         return progress
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 mount = mount_of(LoopReactive)

@@ -20,6 +20,7 @@ class LoopStreaming(LoopBasic):
     name: ClassVar[str] = "loop-streaming"
     streams: bool = True
     posts_errors: bool = True
+    error_status: ClassVar[str] = "error"
 
 
 mount = mount_of(LoopStreaming)

@@ -1,27 +1,33 @@
 """Calls of tools that no loop makes, as by `amplifier tool invoke` or a host's own code: ruled on as well.
 
 `execute` of each mounted tool is wrapped. A call by one of our loops was ruled on already, and passes once.
-Any other call, also one that a running tool makes, is first put to the schedulers of the session's loop. If
-the session itself would be refused, the call is denied. Tools that are mounted after the guard are not
-wrapped.
+Any other call, also one that a running tool makes, is first put to the schedulers of the session's loop, and
+so is its result. An error of which a part may not be seen is returned as a result that failed: an exception
+would bear its whole text. If the session itself would be refused, the call is denied. Tools that are mounted
+after the guard are not wrapped.
 """
 
 import inspect
+import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from typing import Any, Final
 
 from amplifier_core import ToolResult
+from toolgate_bus.protocol.events import Decision
 
 from toolgate_orchestrator.calls.call_session import CallSession
+from toolgate_orchestrator.calls.open_call import Outcome
 from toolgate_orchestrator.calls.refusal import reason_of, refuse_tool
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.question.call import Call
+from toolgate_orchestrator.decision.results.given_result import GivenResult
+from toolgate_orchestrator.turn.calls.ruled_output import clean_fact, clean_failure, send_output, use_ruling
 from toolgate_orchestrator.turn.calls.tool_call import current_call
 from toolgate_orchestrator.turn.calls.tool_output import as_tool_result, read_result
 from toolgate_orchestrator.turn.session_tree import agents_of, place_of
-from toolgate_orchestrator.turn.values.foreign_code import name_of
+from toolgate_orchestrator.turn.values.foreign_code import name_of, words_of
 from toolgate_orchestrator.turn.values.messages import ToolCall, schema_of
 from toolgate_orchestrator.turn.values.tool_signals import signals_of
 
@@ -101,21 +107,75 @@ class DirectCalls:
             CallSession(gate),
         )
         decision = await session.rule(call)
-        if decision is None:
-            return await self._execute(name, dict(arguments))
-        if not decision.allowed:
+        if decision is not None and not decision.allowed:
             return _refuse(reason_of(decision))
-        opened = session.open(call, decision)
-        try:
-            result = await self._execute(decision.tool_name, decision.tool_input)
-        except BaseException as error:
-            session.close(opened, "fail", {"error": name_of(error), **signals_of(error)})
-            raise
-        session.close(opened, "succeed", _describe(result))
-        return result
+        ruled = _DirectCall(gate, session, call, decision)
+        if decision is None:
+            return await ruled.run(self._execute(name, dict(arguments)))
+        return await ruled.run(self._execute(decision.tool_name, decision.tool_input))
 
     async def _execute(self, name: str, arguments: Any) -> Any:
         return await _finish(self._executes[name](arguments))
+
+
+class _DirectCall:
+    """One call that was let through, until its result is given."""
+
+    def __init__(self, gate: Gate, session: CallSession, call: Call, decision: Decision | None) -> None:
+        self._gate, self._session, self._call, self._decision = gate, session, call, decision
+        self._opened = None if decision is None else session.open(call, decision)
+        self._tool = call.tool if decision is None else decision.tool_name
+
+    async def run(self, running: Coroutine[Any, Any, Any]) -> Any:
+        """Run the tool, and return its result as it may be seen."""
+        started = time.monotonic()
+        told: dict[str, Any] = {}
+        outcome: Outcome = "fail"
+        spent: float | None = None
+        try:
+            try:
+                result = await running
+            except BaseException as error:
+                spent, kind, said = time.monotonic() - started, name_of(error), signals_of(error)
+                if not isinstance(error, Exception) or not self._gate.rules_on_result(self._tool):
+                    told = {"error": kind, **said}
+                    raise
+                told = {"error": kind}
+                given = await self._give(f"{kind}: {words_of(error)}", success=False)
+                told = clean_fact(given, {**told, **said})
+                if not given.changed:
+                    raise
+                return _fail(clean_failure(given, kind)[1])
+            spent, outcome, said = time.monotonic() - started, "succeed", _describe(result)
+            if not self._gate.rules_on_result(self._tool):
+                told = said
+                return result
+            told = {name: said[name] for name in ("success", "cost") if name in said}
+            result, told = await self._rule_on(result, said)
+            return result
+        finally:
+            if self._opened is not None:
+                self._session.close(self._opened, outcome, told, spent)
+
+    async def _rule_on(self, result: Any, told: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Return the result as it may be seen, and the fields of its fact."""
+        try:
+            read = as_tool_result(result)
+            report = read_result(read)
+            sent = send_output(read, report)
+        except Exception as error:  # noqa: BLE001 - a foreign result, that nobody can rule on
+            return _fail(f"the result of {self._tool} cannot be read: {name_of(error)}"), told
+        given = await self._give(sent.value, success=report.success)
+        told = clean_fact(given, told)
+        if not given.changed:
+            return result, told
+        if given.outcome == "withheld":
+            return _fail(str(given.value)), told
+        seen = use_ruling(given, sent, report)
+        return ToolResult.model_validate(seen.shown), told
+
+    async def _give(self, result: Any, *, success: bool) -> GivenResult:
+        return await self._session.give(self._call, self._decision, result, success=success)
 
 
 def _describe(result: Any) -> dict[str, Any]:
@@ -127,7 +187,11 @@ def _describe(result: Any) -> dict[str, Any]:
 
 
 def _refuse(why: str) -> ToolResult:
-    return ToolResult(success=False, error={"message": refuse_tool(why)})
+    return _fail(refuse_tool(why))
+
+
+def _fail(message: str) -> ToolResult:
+    return ToolResult(success=False, error={"message": message})
 
 
 async def _finish(value: Any) -> Any:

@@ -16,6 +16,7 @@ from pydantic import Field
 from toolgate_bus.config.check import StrictModel, check
 from toolgate_bus.protocol.delegation import TWO_AGENTS
 
+from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.modules.tool_base import ToolRefusal, text_argument
 from toolgate_orchestrator.turn.calls.tool_call import current_call
 from toolgate_orchestrator.turn.leg_budget import BUDGET_EXHAUSTED
@@ -112,7 +113,8 @@ class Delegate:
             raise
         except Exception as error:  # noqa: BLE001 - the parent is told of any end of the child
             words = str(error) or type(error).__name__
-            await self._emit("delegate:error", {**told, "error": words})
+            shown = type(error).__name__ if self._is_ruled() else words
+            await self._emit("delegate:error", {**told, "error": shown})
             return _make_failure(f"the agent {told['agent']} failed: {words}")
         told["sub_session_id"] = finished["session_id"]
         cancelled = finished.get("status") == "cancelled"
@@ -126,6 +128,12 @@ class Delegate:
         if cancelled:
             return _make_failure(f"the agent {told['agent']} was stopped before it was done", answer)
         return ToolResult(output={**answer, "status": finished.get("status", "success")})
+
+    def _is_ruled(self) -> bool:
+        """Return whether schedulers rule on this tool's results, so that hooks may not have them before."""
+        call = current_call()
+        gate = getattr(self._coordinator.get("orchestrator"), "gate", None)
+        return call is not None and isinstance(gate, Gate) and gate.rules_on_result(call.name)
 
     async def _run_delegation(self, arguments: dict[str, Any], told: dict[str, Any]) -> Mapping[str, Any]:
         agent, instruction = self._check_arguments(arguments)

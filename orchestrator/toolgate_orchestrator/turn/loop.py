@@ -7,7 +7,7 @@ kernel does not cancel a turn whose caller was cancelled, so closing a loop ends
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import anyio
@@ -20,16 +20,24 @@ from toolgate_bus.protocol.fact_events import TOOL_SELECTED
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.link.live_session import LiveSession
 from toolgate_orchestrator.decision.misplaced import find_misplaced
+from toolgate_orchestrator.turn.calls.repeated_failures import RepeatedFailures
 from toolgate_orchestrator.turn.calls.selection import TOOL_SELECTING
 from toolgate_orchestrator.turn.calls.tool_call import current_call
 from toolgate_orchestrator.turn.child_names import remember_child
 from toolgate_orchestrator.turn.goals.pursuit import GOAL_PROGRESS, find_pursuit
 from toolgate_orchestrator.turn.hooks.completion import Completion
+from toolgate_orchestrator.turn.hooks.instructions import (
+    InstructedContext,
+    bind_instructions,
+    has_instructions,
+    take_input,
+)
 from toolgate_orchestrator.turn.hooks.steering import STEER, STEERING_INJECTED, SteeringQueue
 from toolgate_orchestrator.turn.leg_budget import BUDGET_WARNING
 from toolgate_orchestrator.turn.llm.pace import RATE_LIMIT_DELAY
 from toolgate_orchestrator.turn.llm.provider_pin import PROVIDER_PIN, ProviderPin
 from toolgate_orchestrator.turn.llm.provider_stream import OnText
+from toolgate_orchestrator.turn.llm.request import choose_provider
 from toolgate_orchestrator.turn.llm.request_budget import OVERFLOW_RECOVERY, PROVIDER_BUDGET
 from toolgate_orchestrator.turn.loop_config import LoopConfig, split_unknown
 from toolgate_orchestrator.turn.session_tree import SessionNode, agents_of, enter_lineage
@@ -75,6 +83,8 @@ class LoopBase(Generic[Config]):
     streams: bool = False
     posts_errors: bool = False
     """True if tool:post follows tool:error after a tool raised."""
+    error_status: ClassVar[str] = "incomplete"
+    """Status in orchestrator:complete of a turn that ended with an error."""
     own_events: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: Mapping[str, Any] | Config | None = None, gate: Gate | None = None) -> None:
@@ -90,7 +100,23 @@ class LoopBase(Generic[Config]):
         self.pin: ProviderPin | None = None
         """Provider pin of the session; None for a loop made by hand."""
         self.completion = Completion(by_host=read.prompt_complete == "host")
+        self.failures = RepeatedFailures()
+        self.has_started = False
+        """True if it was decided whether this session may begin."""
+        self.refused_start: str | None = None
+        """Reason why no turn of this session may run."""
+        self._tells_gathering = True
         self._turns: set[asyncio.Task[Any] | None] = set()
+
+    def tell_gathering(self) -> None:
+        """Say once that answers are not shown piece by piece, as they are ruled on first."""
+        if self.streams and self._tells_gathering:
+            self._tells_gathering = False
+            logger.warning(
+                "%s: schedulers rule on answers (llm:request) or on what the user gets (turn:output), so "
+                "each answer is shown when it is whole, not piece by piece",
+                self.name,
+            )
 
     def steer(self, message: str) -> None:
         """Send this text to the LLM with its next request (capability `session.steer`); see
@@ -123,11 +149,15 @@ class LoopBase(Generic[Config]):
 
         self._turns.add(task)
         self.steering.clear()
-        coordinator, settings = kwargs.get("coordinator"), self.settings
+        coordinator, settings, ending = kwargs.get("coordinator"), self.settings, AsyncExitStack()
         pursuit = find_pursuit(coordinator, providers, settings, self.name, settings.default_provider)
         following: str | None = prompt
         answer, on_text = "", kwargs.get("on_text")
         try:
+            bound = await self._bind(coordinator, context, providers, kwargs.get("request_options") or {})
+            if bound is not None:
+                context = bound
+                await ending.enter_async_context(bound.running())
             while following is not None:
                 turn = Turn(
                     self,
@@ -152,8 +182,21 @@ class LoopBase(Generic[Config]):
         finally:
             self._turns.discard(task)
             self.steering.clear()
+            await ending.aclose()  # in this task: scopes of a context may hold to theirs
             for gate in opened:
                 await gate.aclose()
+
+    async def _bind(
+        self, coordinator: Any, context: Any, providers: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> InstructedContext | None:
+        """Return the context of an execution whose requests hold instructions; None if they do not."""
+        given = take_input(coordinator)
+        if not has_instructions(coordinator):
+            return None
+        pinned = self.pin.current() if self.pin is not None else None
+        default = self.settings.default_provider
+        _, provider = choose_provider(providers, default, options.get("provider"), pinned)
+        return await bind_instructions(coordinator, context, provider, given, self.name)
 
     async def stream(self, *args: Any, **kwargs: Any) -> AsyncGenerator[str, None]:
         """Run a turn as `execute` does, and yield the answer's text piece by piece as it is produced.

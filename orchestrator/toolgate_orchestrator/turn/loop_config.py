@@ -33,9 +33,11 @@ class LoopConfig(GoalConfig):
     prompt_complete: Literal["loop", "host"] = "loop"
     """Emitter of `prompt:complete`. Use `host` for a host that acts on the hooks' answers. If both emit it,
     hooks get it once."""
-    ephemeral_injection_mode: InjectionMode = "tail"
+    ephemeral_injection_mode: InjectionMode = "auto"
     """Place of ephemeral injections of hooks. `tail`: in one request only. `persist`: stored once for each
-    new wording, so that every request begins with all of the last one, as prompt caches need."""
+    new wording, so that every request begins with all of the last one, as prompt caches need. `auto`:
+    `persist` as soon as the LLM thinks, as servers may hold thinking to the exact conversation; else
+    `tail`."""
     reminder_placement: Placement = "tail"
     """Place of ephemeral injections in the first request of a turn: after the user's prompt (`tail`), or
     before it (`pre_user`)."""

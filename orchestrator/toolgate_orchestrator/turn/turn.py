@@ -42,14 +42,22 @@ from toolgate_orchestrator.turn.goals.pursuit import NO_GOAL, GoalPursuit
 from toolgate_orchestrator.turn.hooks.completion import describe_answer
 from toolgate_orchestrator.turn.hooks.dispatch import Hooks
 from toolgate_orchestrator.turn.hooks.injections import Injections
+from toolgate_orchestrator.turn.hooks.instructions import store_words
 from toolgate_orchestrator.turn.leg_budget import LIMIT_REMINDER, LegBudget
 from toolgate_orchestrator.turn.llm.gate import WRAP_UP, LlmDenial, LlmGate
 from toolgate_orchestrator.turn.llm.pace import slow_down
 from toolgate_orchestrator.turn.llm.provider_stream import OnText
-from toolgate_orchestrator.turn.llm.request import Llm, LlmFailure, RequestDenial, choose_provider, model_of
+from toolgate_orchestrator.turn.llm.request import (
+    Llm,
+    LlmFailure,
+    RequestDenial,
+    Rulers,
+    choose_provider,
+    model_of,
+)
+from toolgate_orchestrator.turn.points import PointGate, PointRuling
 from toolgate_orchestrator.turn.session_tree import place_of
 from toolgate_orchestrator.turn.turn_end import (
-    BROKEN_TURN,
     CANCELLED,
     CANCELLED_TURN,
     FAILED,
@@ -69,9 +77,12 @@ from toolgate_orchestrator.turn.values.results import Results
 if TYPE_CHECKING:
     from toolgate_orchestrator.turn.loop import LoopBase
 import inspect
+import logging
 from typing import Final
 
 from toolgate_bus.errors import ToolgateError
+
+logger = logging.getLogger(__name__)
 
 CHECKPOINT: Final = "session.durable_checkpoint"
 """Capability of the host: a function without arguments, synchronous or not."""
@@ -138,6 +149,7 @@ class Turn:
         self._results = Results(context)
         self._prompted = False
         self._llm: Llm | None = None
+        self._points: PointGate | None = None
         self._providers = providers
         self._options = request_options or {}
         self._on_text = slow_down(on_text, loop.settings.stream_delay)
@@ -187,7 +199,7 @@ class Turn:
                 note=self._facts.note,
                 on_text=self._on_text,
                 stopping=lambda: self.is_stopping,
-                gate=self.llm_gate,
+                rulers=Rulers(self.llm_gate, self.points, self.loop.tell_gathering),
             )
         return self._llm
 
@@ -198,6 +210,14 @@ class Turn:
             return None
         stopping = lambda: self.is_stopping  # noqa: E731
         return LlmGate(gate, self.hooks, self._providers, self._facts.place, self.note, model_of, stopping)
+
+    @property
+    def points(self) -> PointGate | None:
+        """Gate for the points of this turn; None without a gate."""
+        if self._points is None and (gate := self._facts.gate) is not None:
+            stopping = lambda: self.is_stopping  # noqa: E731
+            self._points = PointGate(gate, self.hooks, self._facts.place, self.note, stopping)
+        return self._points
 
     # ------------------------------------------------------------------ what loops use
 
@@ -218,7 +238,18 @@ class Turn:
             ran = await self._way.run(selected)
         self._seen.end_call(ran.call.id)
         self.tool_runs += ran.refused is None
-        return ran
+        return ran if ran.error is None or ran.refused is not None else self._note_failure(ran)
+
+    def _note_failure(self, ran: CallResult) -> CallResult:
+        """Return a failed call's result, with a note if it keeps failing in the same way."""
+        kind, message = ran.error or ("", "")
+        note = self.loop.failures.note(ran.call, (kind, message))
+        if not note:
+            return ran
+        content: Any = ran.content
+        blocks = [*content, {"type": "text", "text": note.strip()}] if isinstance(content, list) else None
+        told = f"{content}{note}" if blocks is None else blocks
+        return ran._replace(content=told, error=(kind, f"{message}{note}"))
 
     async def request(self, run_calls: "RunCalls") -> str | None:
         """Make one request and run its calls in the usual way: store the response, then run its calls."""
@@ -269,6 +300,10 @@ class Turn:
         await self.injections.store(self.context, self.coordinator)
         await save_checkpoint(self.coordinator)
 
+    async def rule_on_output(self, text: str) -> PointRuling:
+        """Return a text that is no text of the LLM's, as it may be given to the user."""
+        return PointRuling(text) if self.points is None else await self.points.rule_on_output(text)
+
     async def conclude(self, specs: Sequence[ToolSpec] = ()) -> str:
         """End a turn at its limit in the usual way: no tool may be called, and a reminder is sent but not
         stored.
@@ -307,30 +342,51 @@ class Turn:
                         await self.hooks.emit(EXECUTION_START, {"prompt": self.prompt})
                     self._facts.gate = await self._open_gate()
                     ended = await self._converse()
-                    if self.pursuit is not None:
-                        is_answer = ended.execution == "completed" and self._llm is not None
-                        await self.pursuit.review(self, None if is_answer else ended.answer)
+                    await self._review(ended)
             except asyncio.CancelledError:
+                if self.pursuit is not None:
+                    await despite_cancellation(self.pursuit.announce(self.hooks))
                 await despite_cancellation(self._finish(CANCELLED_TURN))
                 raise
             except BaseException:
-                await self._finish(BROKEN_TURN)
+                await self._finish(TurnEnd("", "error", self.loop.error_status))
                 raise
             await self._finish(CANCELLED_TURN if interruption.fired else ended)
             return ended.answer
 
+    async def _review(self, ended: TurnEnd) -> None:
+        """Have the goal's judge look at the turn. A provider's failure is not the goal's: it stays set."""
+        if self.pursuit is None:
+            return
+        if ended.execution == "error":
+            self.pursuit.leave()
+            return
+        is_answer = ended.execution == "completed" and self._llm is not None
+        await self.pursuit.review(self, None if is_answer else ended.answer)
+        await self.pursuit.announce(self.hooks)
+
     async def _converse(self) -> TurnEnd:
         if (stop := self._seen.stopped) is not None:  # the stop was ordered before this turn began
             return TurnEnd(f"Operation denied: {describe_stop(stop)}", "cancelled", "cancelled")
+        if (refused := await self._start_session()) is not None:
+            return self._deny(refused)
         submitted = await self.hooks.consult(PROMPT_SUBMIT, {"prompt": self.prompt})
         if submitted.denied is not None:
-            return TurnEnd(f"Operation denied: {submitted.denied}", status="incomplete")
-        await self.injections.store(self.context, self.coordinator)
+            return self._deny(submitted.denied)
         changed = submitted.data.get("prompt")
         prompt = changed if isinstance(changed, str) else self.prompt
-        self._prompted = True
-        await self.context.add_message({"role": "user", "content": prompt})
+        if self.points is not None:
+            ruled = await self.points.rule_on_input(prompt)
+            if ruled.denied is not None:
+                return self._deny(ruled.denied)
+            if ruled.text != prompt:
+                self.prompt = prompt = ruled.text
+        await self.injections.store(self.context, self.coordinator)
         try:
+            if self.loop.settings.reminder_placement == "pre_user":
+                await self.llm.begin_turn(tool_specs(self.tools.tools))
+            self._prompted = True
+            await store_words(self.context, prompt, is_prompt=True)
             return await self._iterate()
         except RequestDenial as denied:
             return TurnEnd(f"Operation denied: {denied}", status="incomplete")
@@ -340,14 +396,40 @@ class Turn:
             await self._store_partial(self.llm.partial)
             if self.loop.raises_provider_errors:
                 raise failed.error from None
-            return TurnEnd(str(failed), "error", "incomplete")
+            return TurnEnd(str(failed), "error", self.loop.error_status)
+
+    def _deny(self, reason: str) -> TurnEnd:
+        """Return the end of a turn that may not begin."""
+        return (
+            CANCELLED_TURN if self.cancelled else TurnEnd(f"Operation denied: {reason}", status="incomplete")
+        )
+
+    async def _start_session(self) -> str | None:
+        """Ask once whether this session may begin; return the reason why it may not."""
+        loop, points = self.loop, self.points
+        if points is None or loop.has_started:
+            return loop.refused_start
+        ruled = await points.start_session(list(self.tools.tools))
+        loop.has_started = ruled.denied is None or ruled.stands
+        loop.refused_start = ruled.denied if ruled.stands else None
+        return ruled.denied
+
+    async def _rule_on_steering(self, text: str) -> str | None:
+        """Return a text of the user to the working agent, as it may be used; None if it may not."""
+        if self.points is None:
+            return text
+        ruled = await self.points.rule_on_input(text)
+        if ruled.denied is not None:
+            logger.warning("a text to the working agent was denied: %s", ruled.denied)
+        return ruled.text if ruled.denied is None else None
 
     async def _iterate(self) -> TurnEnd:
         llm, steering, said = self.llm, self.loop.steering, list[str]()
         try:
             while not self.cancelled:
                 following = llm.iterations + 1
-                await steering.inject(self.context, self.hooks, self.loop.name, following)
+                rule = self._rule_on_steering
+                await steering.inject(self.context, self.hooks, self.loop.name, following, rule)
                 if llm.iterations == self._budget.limit:
                     status = self._budget.exhaust()
                     last = await self._wrap_up()
@@ -358,7 +440,8 @@ class Turn:
                 if answer is not None:
                     said.append(answer)
                     if not steering.has_pending:
-                        return TurnEnd("\n".join(said))
+                        status = "incomplete" if llm.withheld else "success"
+                        return TurnEnd("\n".join(said), status=status)
         except asyncio.CancelledError:
             await despite_cancellation(self._store_partial(llm.partial))
             raise

@@ -34,11 +34,10 @@ class TurnEnd:
     answer: str
     execution: Literal["completed", "cancelled", "error"] = "completed"
     status: str = "success"
-    """Status: success, incomplete, cancelled, or that of a used-up budget."""
+    """Status: success, incomplete, cancelled, error (loop-streaming), or that of a used-up budget."""
 
 
 CANCELLED_TURN = TurnEnd("", "cancelled", "cancelled")
-BROKEN_TURN = TurnEnd("", "error", "incomplete")
 
 
 async def announce_cancellation(hooks: Emitter, token: Any, loop: str, iterations: int) -> None:

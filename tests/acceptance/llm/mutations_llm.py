@@ -11,8 +11,8 @@ MUTANTS = (
         "requests",
         "a denied request is sent all the same",
         f"{ORCHESTRATOR}/turn/llm/gate.py",
-        "            await self._tell(decision, call_id)\n            raise LlmDenial(decision)",
-        "            await self._tell(decision, call_id)",
+        "            await self._tell(decision, call.id)\n            raise LlmDenial(decision)",
+        "            await self._tell(decision, call.id)",
         f"{_GATE}::test_a_denied_request_is_not_sent_and_the_turn_says_why",
     ),
     Mutant(

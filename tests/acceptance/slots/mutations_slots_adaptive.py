@@ -50,8 +50,8 @@ MUTANTS = (
         "adaptive",
         "a failure says nothing of its status",
         f"{ORCHESTRATOR}/turn/calls/tool_call.py",
-        "said = signals_of(error)",
-        "said = _NOTHING",
+        "kind, words, said = name_of(error), words_of(error), signals_of(error)",
+        "kind, words, said = name_of(error), words_of(error), _NOTHING",
         "../orchestrator/turn/test_turn_facts.py::test_what_a_failed_tool_says_of_itself_stands_in_its_fact",
     ),
 )

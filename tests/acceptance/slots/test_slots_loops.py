@@ -36,7 +36,7 @@ def count_most(world: World) -> int:
 
 
 def read_fences(world: World) -> list[tuple[int, int, int]]:
-    """Of each call the earliest that it was asked about, when it ended, and the number that its tool was given.
+    """Of each call: when it was first asked about, when it ended, and the number that its tool was given.
 
     A response is asked for once all calls of the one before have ended. Its calls may begin much later.
     """

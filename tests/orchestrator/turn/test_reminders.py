@@ -76,7 +76,7 @@ async def test_persisted_reminders_leave_every_request_a_beginning_of_the_next(
             "reminder_placement": placement,
         }
         assert stored[first]["role"] == "user"
-        assert stored[first]["content"].startswith("<system-reminder>")
+        assert stored[first]["content"].startswith("<system-reminders>")
 
 
 async def test_the_reminder_at_the_limit_is_never_stored(agent: Any, tool: Any, calls: Any) -> None:

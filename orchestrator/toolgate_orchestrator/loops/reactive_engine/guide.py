@@ -1,4 +1,6 @@
-"""Tell the LLM with each request how calls refer to each other, without storing these messages.
+"""Tell the LLM with each request how calls refer to each other.
+
+These messages are stored only if the LLM thinks: then all that it has seen must stay.
 
 The rules are a system message. The input and the state follow as a user message: they hold texts of tools
 and users, which must not have the authority of the system. Long values are clipped, as the LLM refers to
@@ -36,17 +38,17 @@ def notes(calls: bool, output_tool: str, data: Data, *, nothing_given: bool = Fa
     """Return the messages for one request; none if there is nothing to say.
 
     They are the rules of calls, if there are tools; the rules of the final output, if a schema wants one; and
-    with any rules, the input and the state as JSON.
+    with any rules, the input and the state as JSON. Each has its `kind`.
     """
     rules = [_CALLS] if calls else []
     rules += [_OUTPUT.format(tool=output_tool)] if output_tool else []
-    found = [{"role": "system", "content": "\n".join(rules)}] if rules else []
+    found = [{"role": "system", "kind": "rules", "content": "\n".join(rules)}] if rules else []
     kinds = (("input", data.input), ("state", data.state))
     shown = [f"## Data: ¶{kind} {_format_data(value)}" for kind, value in kinds if value]
     if rules and shown:
-        found.append({"role": "user", "content": "\n".join(shown)})
+        found.append({"role": "user", "kind": "data", "content": "\n".join(shown)})
     if nothing_given:
-        found.append({"role": "user", "content": _NOTHING_GIVEN.format(tool=output_tool)})
+        found.append({"role": "user", "kind": "nudge", "content": _NOTHING_GIVEN.format(tool=output_tool)})
     return found
 
 

@@ -228,6 +228,14 @@ class Tick:
             came.error is not None and came.error["phase"] == "cancelled" for came in self.came.values()
         )
 
+    def replace_output(self, value: Any) -> None:
+        """Put another output in the place of the one that the LLM gave, also in the calls that gave it."""
+        for call in self.finals:
+            place = self.calls.index(call)
+            given = value if call is self.finals[-1] else None
+            self.calls[place] = replace(call, arguments={"output": given}, problem=None)
+            self.came[call.id] = CallFeedback(text_for_llm(data_message(given)))
+
     # ------------------------------------------------------------------ the two events
 
     async def _read(self, ask: Ask) -> Reply:

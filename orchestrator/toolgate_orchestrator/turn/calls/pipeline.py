@@ -1,7 +1,7 @@
 """The way of one call: it is selected, prepared and run.
 
     select(call)  ─▶  tool:selecting … tool:selected   ─▶  the call to run  |  Refusal
-    run(selected) ─▶  tool:pre, the tool, tool:post|error ─▶  Ran
+    run(selected) ─▶  tool:pre, the tool, rulings on its result, tool:post|error ─▶  Ran
 
 If a tool:pre hook changes a call, no scheduler has ruled on the new one, so it is selected again. A call that
 was let through but does not run is recorded as the fact tool:unused, so that its reservations are given back.
@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from toolgate_orchestrator.decision.results.given_result import GivenResult, withhold
 from toolgate_orchestrator.turn.calls.selection import Selection
 from toolgate_orchestrator.turn.calls.tool_call import CallRefusal, ToolCalls
 from toolgate_orchestrator.turn.cancellation import CancellationWatch
@@ -23,6 +24,7 @@ from toolgate_orchestrator.turn.values.messages import ToolCall
 
 NOT_RUN = "was not run: the session was cancelled"
 STOPPED = "the session was cancelled before it was ruled on"
+NOT_RULED = "the session was cancelled before its result was ruled on."
 HEARD_S = 0.5
 """Seconds in which a person's client may withdraw the question, or answer it with no."""
 
@@ -90,8 +92,20 @@ class CallPipeline:
         prepared = await self._prepare(selected)
         if isinstance(prepared, CallRefusal):
             return CallResult(prepared.call, str(prepared), refused=prepared.reason)
-        outcome = await self._tools.run(prepared)
+        outcome = await self._tools.run(prepared, self if self._selection is not None else None)
         return CallResult(prepared, outcome.content, outcome.output, outcome.withheld, outcome.error)
+
+    def rules_on_result(self, tool: str) -> bool:
+        """Return whether a scheduler rules on results of a tool."""
+        return self._selection is not None and self._selection.rules_on_result(tool)
+
+    async def give(self, call: ToolCall, result: Any, *, success: bool) -> GivenResult:
+        """Return what a call gave as it may be seen. A session that is cancelled does not wait for that."""
+        given: GivenResult | None = None
+        if self._selection is not None:
+            with CancellationWatch(self._over):
+                given = await self._selection.give(call, result, success=success)
+        return given or withhold("gate_failed", NOT_RULED)
 
     async def _prepare(self, selected: ToolCall) -> ToolCall | CallRefusal:
         """Return the call after tool:pre. If a hook changed it, it was ruled on again."""

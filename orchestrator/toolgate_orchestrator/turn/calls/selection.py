@@ -21,6 +21,7 @@ from toolgate_orchestrator.calls.refusal import reason_of
 from toolgate_orchestrator.decision.config import ToolgateConfig
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.question.call import Call, Caller
+from toolgate_orchestrator.decision.results.given_result import GivenResult, withhold
 from toolgate_orchestrator.turn.calls.decision_record import describe_decision
 from toolgate_orchestrator.turn.calls.tool_call import CallRefusal
 from toolgate_orchestrator.turn.facts import Note
@@ -72,17 +73,7 @@ class Selection:
         if self._hooks.has_listeners(TOOL_SELECTING):
             also = {"output_path": call.output_path} if call.output_path else {}
             local = HookScheduler(self._hooks, self._config.max_hold_s, also)
-        asked = Call(
-            call.name,
-            call.arguments,
-            self._schemas,
-            self._place,
-            call.id,
-            call.group,
-            call.iteration,
-            available_agents=self._agents,
-            request=self._request,
-        )
+        asked = self._ask_about(call)
         on_hold = self._holds.report_for(call.id)
         try:
             if local is not None and not local.rules and self._gate.vacancy.may_tell:
@@ -96,7 +87,8 @@ class Selection:
             return call
         if decision is not None and not decision.allowed:
             return CallRefusal(reason_of(decision), call, decision)
-        chosen = replace(call, opened=self._session.open(asked, decision))
+        opened = self._session.open(asked, decision)
+        chosen = replace(call, opened=opened, asked=asked, ruling=decision)
         if decision is not None:
             chosen = replace(chosen, name=decision.tool_name, arguments=decision.tool_input)
         try:
@@ -106,6 +98,39 @@ class Selection:
                 self._session.close(chosen.opened, "release")
             raise
         return chosen
+
+    def rules_on_result(self, tool: str) -> bool:
+        """Return whether a scheduler rules on results of a tool."""
+        return self._gate.rules_on_result(tool)
+
+    async def give(self, call: ToolCall, result: Any, *, success: bool) -> GivenResult:
+        """Return what a call gave as it may be seen. A fault of the gate withholds it."""
+        asked = call.asked or self._ask_about(call)
+        try:
+            return await self._session.give(
+                asked,
+                call.ruling,
+                result,
+                success=success,
+                ask=self.approvals,
+                on_hold=self._holds.report_for(call.id),
+            )
+        except Exception as error:  # noqa: BLE001 - a fault of the gate must not show what it should rule on
+            logger.error("the gate failed on the result of %s: %s", call.name, where(error))
+            return withhold("gate_failed", f"it could not be ruled on: {type(error).__name__}.")
+
+    def _ask_about(self, call: ToolCall) -> Call:
+        return Call(
+            call.name,
+            call.arguments,
+            self._schemas,
+            self._place,
+            call.id,
+            call.group,
+            call.iteration,
+            available_agents=self._agents,
+            request=self._request,
+        )
 
     async def _tell_hooks(self, call: ToolCall, chosen: ToolCall, decision: Decision | None) -> None:
         if chosen.opened is None or not self._hooks.has_listeners(TOOL_SELECTED):

@@ -1,7 +1,10 @@
-"""One tool call on its way: tool:pre, the tool itself, tool:post or tool:error.
+"""One tool call on its way: tool:pre, the tool itself, rulings on its result, tool:post or tool:error.
 
     before(call)  ─▶  the call, perhaps changed by a hook  |  Refusal
     run(call)     ─▶  Outcome: the content of its one result, whatever happens
+
+What a tool gave, or raised, is ruled on before a hook, a fact, a trace or the LLM has any of it. Only its
+success, its cost and the signals for slots are read before. Where nobody rules on results, nothing is copied.
 
 Nothing here raises for what a tool, a hook or the LLM did; only a cancellation passes. The decision whether a
 call runs (`tool:selecting`) comes before, storing the result comes after.
@@ -16,7 +19,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from amplifier_core import ToolResult
 from amplifier_core.events import POLICY_VIOLATION, TOOL_ERROR, TOOL_POST, TOOL_PRE
@@ -26,6 +29,8 @@ from toolgate_bus.transport.redis.tasks import is_cancel_requested
 from toolgate_orchestrator.calls.open_call import Outcome, open_call
 from toolgate_orchestrator.calls.refusal import refuse_tool
 from toolgate_orchestrator.decision.question.call import Call
+from toolgate_orchestrator.decision.results.given_result import GivenResult
+from toolgate_orchestrator.turn.calls.ruled_output import clean_fact, clean_failure, send_output, use_ruling
 from toolgate_orchestrator.turn.calls.tool_output import (
     as_tool_result,
     find_replacement,
@@ -107,7 +112,17 @@ class ToolOutcome(NamedTuple):
     error: tuple[str, str] | None = None
     """Type and message, if the tool raised or reported that it failed."""
     withheld: str | None = None
-    """Reason why a hook on tool:post keeps the result from the LLM."""
+    """Reason why the LLM does not get the result: by a ruling, or by a hook on tool:post."""
+
+
+class ResultRuler(Protocol):
+    """Rules on what calls gave."""
+
+    def rules_on_result(self, tool: str) -> bool:
+        """Return whether anybody rules on results of a tool."""
+
+    async def give(self, call: ToolCall, result: Any, *, success: bool) -> GivenResult:
+        """Return what a call gave as it may be seen."""
 
 
 class _ToolFailure(Exception):  # noqa: N818 - control flow of this module
@@ -143,29 +158,34 @@ class ToolCalls:
         if name is None and arguments is None:
             return call
         arguments = call.arguments if arguments is None else arguments
-        return replace(call, name=call.name if name is None else name, arguments=arguments)
+        other = call.name if name is None else name
+        return replace(call, name=other, arguments=arguments, opened=None, asked=None, ruling=None)
 
-    async def run(self, call: ToolCall) -> ToolOutcome:
-        """Run the tool and report its outcome."""
+    async def run(self, call: ToolCall, ruler: ResultRuler | None = None) -> ToolOutcome:
+        """Run the tool and report its outcome, as the ruler lets it be seen."""
         with span_of_tool(call, mounted=call.name in self.tools) as span:
-            outcome = await self._run(call)
+            outcome = await self._run(call, ruler)
             if outcome.error is not None:
                 span.fail(outcome.error[0])
             return outcome
 
-    async def _run(self, call: ToolCall) -> ToolOutcome:
+    async def _run(self, call: ToolCall, ruler: ResultRuler | None) -> ToolOutcome:
         started = time.monotonic()
         try:
             result = await self._execute(call)
         except _ToolFailure as failure:
-            return await self._record_failure(call, failure.kind, str(failure), started, ran=failure.ran)
+            spent = time.monotonic() - started
+            if not failure.ran:
+                return await self._record_failure(call, failure.kind, str(failure), spent, ran=False)
+            return await self._rule_on_failure(call, ruler, failure.kind, str(failure), spent)
         except asyncio.CancelledError:
-            self._fact("fail", call, {"error": "CancelledError"}, started)
+            self._fact("fail", call, {"error": "CancelledError"}, time.monotonic() - started)
             raise
         except Exception as error:  # noqa: BLE001 - whatever a tool raises is its result
-            said = signals_of(error)
-            return await self._record_failure(call, name_of(error), words_of(error), started, said)
-        return await self._record_result(call, result, started)
+            kind, words, said = name_of(error), words_of(error), signals_of(error)
+            spent = time.monotonic() - started
+            return await self._rule_on_failure(call, ruler, kind, words, spent, said)
+        return await self._record_result(call, ruler, result, time.monotonic() - started)
 
     async def _execute(self, call: ToolCall) -> ToolResult:
         if call.problem:
@@ -191,18 +211,36 @@ class ToolCalls:
             came = "cancelled itself" if isinstance(error, asyncio.CancelledError) else raised
             raise _ToolFailure(name_of(error), f"the tool {came}", ran=True) from None
 
-    async def _record_result(self, call: ToolCall, result: ToolResult, started: float) -> ToolOutcome:
+    async def _record_result(
+        self, call: ToolCall, ruler: ResultRuler | None, result: ToolResult, spent: float
+    ) -> ToolOutcome:
+        is_ruled = ruler is not None and ruler.rules_on_result(_tool_of(call))
         heard = self._hooks.has_listeners(TOOL_POST)
         try:
-            told, shown = read_result(result), result_for_hooks(result) if heard else None
+            told = read_result(result)
+            sent = send_output(result, told) if is_ruled else None
+            shown = result_for_hooks(result) if heard else None
         except BaseException as error:
             if not theirs(error):
                 raise
             words = f"the tool ran, but its result cannot be read: {name_of(error)}: {words_of(error)}"
-            return await self._record_failure(call, "UnreadableResult", words, started)
+            return await self._rule_on_failure(call, ruler, "UnreadableResult", words, spent)
+        outcome, said = ToolOutcome(told.content, told.output, told.error), told.signals
         cost = {} if told.cost is None else {"cost": told.cost}
-        self._fact("succeed", call, {"success": told.success, **cost, **told.signals}, started)
-        outcome = ToolOutcome(told.content, told.output, told.error)
+        if ruler is not None and sent is not None:
+            try:
+                given = await ruler.give(call, sent.value, success=told.success)
+            except BaseException:  # it is cancelled; the tool has run, and is paid for
+                self._fact("succeed", call, {"success": told.success, **cost}, spent)
+                raise
+            if given.outcome == "withheld":
+                outcome = ToolOutcome(given.value, given.value, withheld=str(given.value))
+                shown = {"success": told.success, "output": given.value, "error": None}
+            elif given.changed:
+                seen = use_ruling(given, sent, told)
+                outcome, shown = ToolOutcome(seen.content, seen.output, seen.error), seen.shown
+            said = clean_fact(given, said)
+        self._fact("succeed", call, {"success": told.success, **cost, **said}, spent)
         return await self._after(call, shown, outcome) if heard else outcome
 
     async def _after(self, call: ToolCall, shown: Any, outcome: ToolOutcome) -> ToolOutcome:
@@ -214,36 +252,75 @@ class ToolCalls:
                 f"The result was withheld: {consulted.denied}", error=outcome.error, withheld=consulted.denied
             )
         changed = find_replacement(shown, consulted.data)
-        return outcome if changed is None else ToolOutcome(changed.content, changed.output, outcome.error)
+        if changed is None:
+            return outcome
+        return ToolOutcome(changed.content, changed.output, outcome.error, outcome.withheld)
+
+    async def _rule_on_failure(
+        self,
+        call: ToolCall,
+        ruler: ResultRuler | None,
+        kind: str,
+        message: str,
+        spent: float,
+        said: Mapping[str, Any] = _NOTHING,
+    ) -> ToolOutcome:
+        """Report what a tool raised: it is a result like any other, and ruled on."""
+        if ruler is None or not ruler.rules_on_result(_tool_of(call)):
+            return await self._record_failure(call, kind, message, spent, said)
+        try:
+            given = await ruler.give(call, f"{kind}: {message}", success=False)
+        except BaseException:
+            self._fact("fail", call, {"error": kind}, spent)
+            raise
+        if not given.changed:
+            return await self._record_failure(call, kind, message, spent, said)
+        told = clean_fact(given, {"error": kind, **said})
+        shown_kind, shown, content = clean_failure(given, kind)
+        withheld = content if given.outcome == "withheld" else None
+        outcome = ToolOutcome(content, error=(shown_kind, shown), withheld=withheld)
+        return await self._report_failure(call, outcome, told, spent)
 
     async def _record_failure(
         self,
         call: ToolCall,
         kind: str,
         message: str,
-        started: float,
+        spent: float,
         said: Mapping[str, Any] = _NOTHING,
         *,
         ran: bool = True,
     ) -> ToolOutcome:
-        self._fact("fail" if ran else "release", call, {"error": kind, **said}, started)
+        outcome = ToolOutcome(f"Error: {kind}: {message}", error=(kind, message))
+        return await self._report_failure(call, outcome, {"error": kind, **said}, spent, ran=ran)
+
+    async def _report_failure(
+        self, call: ToolCall, outcome: ToolOutcome, told: dict[str, Any], spent: float, *, ran: bool = True
+    ) -> ToolOutcome:
+        kind, message = outcome.error or ("", "")
+        self._fact("fail" if ran else "release", call, told, spent)
         logger.info("tool %s failed: %s", call.name, kind)  # the message may repeat arguments
         payload = payload_of(call) | {"error": {"type": kind, "msg": message}}
         await self._hooks.consult(TOOL_ERROR, payload, call.name)
-        outcome = ToolOutcome(f"Error: {kind}: {message}", error=(kind, message))
         if not (ran and self._posts_errors) or not self._hooks.has_listeners(TOOL_POST):
             return outcome
         error = {"type": kind, "message": message}
         return await self._after(call, {"success": False, "output": None, "error": error}, outcome)
 
-    def _fact(self, outcome: Outcome, call: ToolCall, told: dict[str, Any], started: float) -> None:
+    def _fact(self, outcome: Outcome, call: ToolCall, told: dict[str, Any], spent: float) -> None:
+        """Record the end of a call that took `spent` seconds."""
         if self._note is None:
             return
         opened = call.opened
         if opened is None:  # nobody was asked
             asked = Call(call.name, call.arguments, id=call.id, group=call.group, iteration=call.iteration)
-            opened = open_call(asked, None, _NOTHING, _NOTHING, "", started)
-        self._note(*opened.ended(outcome, time.monotonic() - started, told))
+            opened = open_call(asked, None, _NOTHING, _NOTHING, "", time.monotonic() - spent)
+        self._note(*opened.ended(outcome, spent, told))
+
+
+def _tool_of(call: ToolCall) -> str:
+    """Return the tool by which schedulers are asked about the result: the one that was let through."""
+    return call.name if call.ruling is None else call.ruling.tool_name
 
 
 def payload_of(call: ToolCall) -> dict[str, Any]:

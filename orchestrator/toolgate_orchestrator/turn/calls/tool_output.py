@@ -75,10 +75,20 @@ def content_for_llm(result: ToolResult) -> Any:
 def error_of(result: ToolResult) -> tuple[str, str]:
     """Return type and message of a result that reports a failure."""
     error = getattr(result, "error", None)
+    return describe_error(error, "" if error is not None else _text(result))
+
+
+def describe_error(error: Any, text: str) -> tuple[str, str]:
+    """Return type and message of a failure from the `error` of its result; without one, `text` says it."""
     if isinstance(error, Mapping):
         said = error.get("message") or error.get("msg") or error
         return _words(error.get("type") or "ToolError"), _words(said)
-    return "ToolError", _words(error) if error is not None else _text(result)
+    return "ToolError", _words(error) if error is not None else text
+
+
+def text_of_output(output: Any) -> str:
+    """Return the text for the LLM of an output that is exact JSON."""
+    return _text(ToolResult(output=output))
 
 
 def cost_of(result: Any) -> int | None:

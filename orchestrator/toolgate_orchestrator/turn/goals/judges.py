@@ -120,6 +120,7 @@ def plain_summary(goal: Mapping[str, Any], state: str) -> str:
         "stalled": f"no progress: the same was missing after {len(goal['reasons'])} turns",
         "cap_hit": "not seen to be reached within its turns",
         "error": "the judge failed",
+        "unanswered": "its turn had no answer",
     }[state]
 
 

@@ -6,13 +6,16 @@
      │         ├─ no turn left ─▶ cap_hit
      └─ why ◀──┘                                     the judge fails: error; the user stops it: cancelled
 
-The goal is the session's `session_state["goal"]`. Its host sets it before a turn, and the end of the run
-clears it. Each step is reported as orchestrator:goal_progress. The goal's cap limits the number of turns,
-else `MAX_TURNS`.
+The goal is the session's `session_state["goal"]`. Its host sets, revises or clears it at any time: a turn is
+judged by the goal that stands at its end. What a judge says of a goal that no longer stands counts for
+nothing, and no turn follows from it. The end of the run clears the goal; a turn whose provider failed leaves
+it. Each step is reported as orchestrator:goal_progress. The goal's cap limits the number of turns, else
+`MAX_TURNS`.
 """
 
+import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any, Final, Protocol
 
 from toolgate_bus.telemetry.logging import where
@@ -49,6 +52,14 @@ logger = logging.getLogger(__name__)
 GOAL_PROGRESS: Final = "orchestrator:goal_progress"
 NO_GOAL: Final[Mapping[str, Any]] = {"goal_turn": None, "goal_final": True, "continuations": None}
 """Fields of orchestrator:complete about goals if none is set."""
+
+
+class _Superseded(Exception):  # noqa: N818 - control flow of this module
+    """The host replaced, revised or cleared the goal while it was judged."""
+
+
+class _Cancelled(Exception):  # noqa: N818 - as above
+    """The session was cancelled while the goal was judged."""
 
 
 class PursuedTurn(Protocol):
@@ -89,10 +100,21 @@ class GoalPursuit:
         self._is_continuation = False
         self._following: str | None = None
         self._told: dict[str, Any] | None = None
+        self._is_announced = False
+        self._judged: tuple[State, Any, Any] | None = None
+        """The goal that is judged, with its condition and revision at the beginning."""
 
     @property
     def _goal(self) -> State | None:
         return read_goal(getattr(self._coordinator, "session_state", None))
+
+    @property
+    def _stands(self) -> bool:
+        """True if the goal that is judged is still the session's."""
+        goal = self._goal
+        if goal is None or self._judged is None:
+            return False
+        return _identity(goal) == _identity_of(self._judged)
 
     def describe_turn(self) -> dict[str, Any]:
         """Return the fields of orchestrator:complete: the turn's number in the pursuit, and whether it is the
@@ -106,7 +128,7 @@ class GoalPursuit:
 
     async def review(self, turn: PursuedTurn, failure: str | None) -> None:
         """Judge a turn that has ended; `failure` is the reason that it has no answer."""
-        self._following = self._told = None
+        self.leave()
         goal = self._goal
         if goal is None:
             return
@@ -115,27 +137,53 @@ class GoalPursuit:
             self._end(goal, "cancelled", reason=f"the goal was: {goal['condition']}")
             return
         if failure is not None:
-            self._end(goal, "error", reason=failure, summary=plain_summary(goal, "error"))
+            self._end(goal, "error", reason=failure, summary=plain_summary(goal, "unanswered"))
             return
-        self._following = await self._judge(goal, turn)
+        self._judged = (goal, goal["condition"], goal.get("task_revision"))
+        self._is_continuation, before = True, self._is_continuation
+        try:
+            self._following = await self._judge(goal, turn, is_continuation=before)
+        except _Superseded:
+            self.leave()
+            return
+        except _Cancelled:
+            self._end(goal, "cancelled", reason=f"the goal was: {goal['condition']}")
+        except asyncio.CancelledError:
+            if self._stands:
+                self._end(goal, "cancelled", reason=f"the goal was: {goal['condition']}")
+            raise
         if self._following is not None and turn.cancelled:
             self._following = None
             self._end(goal, "cancelled", reason=f"the goal was: {goal['condition']}")
-        self._is_continuation = True
+
+    def leave(self) -> None:
+        """Forget what was said of the turn before: nothing follows from it any more."""
+        self._following = self._told = None
+        self._is_announced = False
+
+    async def announce(self, hooks: Hooks) -> None:
+        """Report the result of the turn, once. A hook that changes or clears the goal ends the pursuit."""
+        if self._told is None or self._is_announced:
+            return
+        self._is_announced = True
+        await hooks.emit(GOAL_PROGRESS, self._told)
+        if not self._stands:
+            self._following = None
 
     async def conclude(self, hooks: Hooks, *, is_cancelled: bool) -> str | None:
         """Report the result of the turn; return the next turn's prompt, or None if there is no next turn."""
         goal = self._goal
         if self._told is None and goal is not None and is_cancelled:
             self._end(goal, "cancelled", reason=f"the goal was: {goal['condition']}")
-        if self._told is not None:
-            await hooks.emit(GOAL_PROGRESS, self._told)
+        await self.announce(hooks)
         return self._following
 
-    async def _judge(self, goal: State, turn: PursuedTurn) -> str | None:
+    async def _judge(self, goal: State, turn: PursuedTurn, *, is_continuation: bool) -> str | None:
         """Return the next turn's prompt; None if this was the last turn."""
         try:
             is_reached, reason = await self._evaluate(goal, turn)
+        except (_Superseded, _Cancelled):
+            raise
         except Exception as error:  # noqa: BLE001 - any failure ends the run without success
             summary = await self._summarize(goal, turn, "error", str(error))
             return self._end(goal, "error", reason=str(error), summary=summary)
@@ -144,7 +192,9 @@ class GoalPursuit:
         if is_reached:
             return self._end(goal, "achieved", reason=reason)
         is_last = goal["turns_used"] >= cap_of(goal)
-        why, verdict, detail = await self._look_for_stall(goal, turn)
+        why, verdict, detail = ("", "", None)
+        if is_continuation:
+            why, verdict, detail = await self._look_for_stall(goal, turn)
         if verdict in LOCKS and (goal["escalated"] or is_last):
             told = {"reason": reason, "stall_verdict": verdict, "stall_detail": detail}
             return self._end(goal, "stalled", **told, summary=await self._summarize(goal, turn, "stalled"))
@@ -166,8 +216,6 @@ class GoalPursuit:
     async def _look_for_stall(self, goal: State, turn: PursuedTurn) -> tuple[str, str, str | None]:
         """Return why the run looks stuck, the verdict, and the judge's reason; empty if no judge was
         asked."""
-        if not self._is_continuation:
-            return "", "", None
         goal["no_tool_turns"] = 0 if turn.tool_runs else goal["no_tool_turns"] + 1
         why = find_stall(goal, self._config)
         if why is None:
@@ -175,6 +223,8 @@ class GoalPursuit:
         try:
             system, user = stall_question(goal["condition"], why, stalled_reasons(goal, why, self._config))
             return why, *read_stall(await self._ask(system, user, turn))
+        except (_Superseded, _Cancelled):
+            raise
         except Exception as error:  # noqa: BLE001 - a judge that fails declares nothing stuck
             logger.warning("the judge could not tell whether the run is stuck: %s", where(error))
             return "", "", None
@@ -183,6 +233,8 @@ class GoalPursuit:
         try:
             system, user = summary_question(goal, state, error, self._config)
             return (await self._ask(system, user, turn)).strip() or plain_summary(goal, state)
+        except (_Superseded, _Cancelled):
+            raise
         except Exception as failed:  # noqa: BLE001 - the run is over, and is reported in any case
             logger.warning("the run could not be summarized: %s", where(failed))
             return plain_summary(goal, state)
@@ -190,7 +242,20 @@ class GoalPursuit:
     async def _ask(self, system: str, user: str, turn: PursuedTurn) -> str:
         # Injections of hooks on these requests stay out of the conversation.
         hooks = Hooks(turn.hooks.hooks, self._coordinator, Injections())
-        return await self._side.ask(system, user, hooks, turn.note, turn.llm_gate)
+        try:
+            answer = await self._side.ask(system, user, hooks, turn.note, turn.llm_gate)
+        except Exception:
+            self._check(turn)
+            raise
+        self._check(turn)
+        return answer
+
+    def _check(self, turn: PursuedTurn) -> None:
+        """Raise if what a judge says, or fails with, is about a goal that stands no more."""
+        if not self._stands:
+            raise _Superseded
+        if turn.cancelled:
+            raise _Cancelled
 
     def _end(self, goal: State, state: str, **told: Any) -> str | None:
         """End the run, and return None: there is no next turn."""
@@ -202,7 +267,16 @@ class GoalPursuit:
 def find_pursuit(
     coordinator: Any, providers: Mapping[str, Any], config: GoalConfig, loop: str, default: str | None
 ) -> GoalPursuit | None:
-    """Return the pursuit of the goal that is set; None if there is no goal."""
-    if read_goal(getattr(coordinator, "session_state", None)) is None:
+    """Return the pursuit of the session's goal, which may be set later; None if the session can have none."""
+    if not isinstance(getattr(coordinator, "session_state", None), MutableMapping):
         return None
     return GoalPursuit(coordinator, providers, config, loop, default)
+
+
+def _identity(goal: State) -> tuple[int, Any, Any]:
+    return id(goal), goal.get("condition"), goal.get("task_revision")
+
+
+def _identity_of(judged: tuple[State, Any, Any]) -> tuple[int, Any, Any]:
+    goal, condition, revision = judged
+    return id(goal), condition, revision

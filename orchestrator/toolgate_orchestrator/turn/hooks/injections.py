@@ -7,15 +7,18 @@ between a call and its result. It is stored through the kernel, which limits, au
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from amplifier_core import HookResult
 from toolgate_bus.telemetry.logging import where
 
 logger = logging.getLogger(__name__)
+
+
+LOOP_NOTE: Final = "loop_note"
+"""Metadata of a note of the loop's own: its kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,13 @@ class Injection:
 def ephemeral_message(role: str, content: Any) -> dict[str, Any]:
     """Return a message for one request only, marked as such for the provider."""
     return {"role": role, "content": content, "metadata": {"ephemeral": True}}
+
+
+def ephemeral_note(note: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a note of the loop's own as a message for one request only."""
+    message = ephemeral_message(note["role"], note["content"])
+    message["metadata"][LOOP_NOTE] = note.get("kind", note["role"])
+    return message
 
 
 @dataclass(slots=True)
@@ -69,21 +79,29 @@ class Injections:
 
     def into(self, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return a copy of a request's messages with the ephemeral injections, and use these up."""
-        return self.overlay()(messages)
+        return self.overlay().lay_over(messages)
 
-    def overlay(
-        self, *, before_prompt: bool = False
-    ) -> Callable[[Sequence[dict[str, Any]]], list[dict[str, Any]]]:
-        """Return a function that adds the ephemeral injections to any view of the messages, and use these
-        up."""
+    def overlay(self, *, before_prompt: bool = False, notes: Sequence[dict[str, Any]] = ()) -> "Overlay":
+        """Return the ephemeral injections and the loop's notes for one request, and use the former up."""
         used, self._next_request = self._next_request, []
-        return partial(_lay_over, used, before_prompt)
+        return Overlay(used, before_prompt, notes)
 
     def take_reminders(self) -> list[str]:
-        """Return the texts that hooks meant as messages of the next request, and use them up."""
-        taken = [one for one in self._next_request if one.event and not one.append_to_last_tool_result]
-        self._next_request = [one for one in self._next_request if one not in taken]
-        return [one.content for one in taken]
+        """Return the texts that hooks meant for the next request, and use them up."""
+        taken = [one.content for one in self._next_request if one.event]
+        self._next_request = [one for one in self._next_request if not one.event]
+        return taken
+
+    def take_all(self) -> list[Injection]:
+        """Return the injections for the next request, and use them up."""
+        taken, self._next_request = self._next_request, []
+        return taken
+
+    def take_own_reminders(self) -> list[str]:
+        """Return the orchestrator's own reminders for the next request, and use them up."""
+        taken = [one.content for one in self._next_request if not one.event]
+        self._next_request = [one for one in self._next_request if one.event]
+        return taken
 
     async def store(self, context: Any, coordinator: Any | None) -> None:
         """Write the waiting injections into the context, in their order."""
@@ -102,17 +120,46 @@ class Injections:
                 logger.warning("injection of hook %s was not stored: %s", injection.hook_name, where(error))
 
 
-def _lay_over(
-    used: Sequence[Injection], before_prompt: bool, messages: Sequence[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    sent = list(messages)
-    last_word = sent.pop() if before_prompt and sent and sent[-1].get("role") == "user" else None
-    for injection in used:
-        text = injection.content
-        if injection.append_to_last_tool_result and sent and sent[-1].get("role") == "tool":
-            content = sent[-1].get("content", "")
-            blocks = [*content, {"type": "text", "text": text}] if isinstance(content, list) else None
-            sent[-1] = {**sent[-1], "content": f"{content}\n\n{text}" if blocks is None else blocks}
-        else:
-            sent.append(ephemeral_message(injection.role, text))
-    return sent if last_word is None else [*sent, last_word]
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """What one request has beside the stored conversation."""
+
+    _used: Sequence[Injection]
+    _before_prompt: bool
+    _notes: Sequence[dict[str, Any]]
+
+    @property
+    def is_empty(self) -> bool:
+        """True if there is nothing to add."""
+        return not self._used and not self._notes
+
+    def lay_over(self, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return a copy of any view of the messages, with the additions."""
+        sent = list(messages)
+        last_word = sent.pop() if self._before_prompt and sent and sent[-1].get("role") == "user" else None
+        for injection in self._used:
+            text = injection.content
+            if injection.append_to_last_tool_result and sent and sent[-1].get("role") == "tool":
+                content = sent[-1].get("content", "")
+                blocks = [*content, {"type": "text", "text": text}] if isinstance(content, list) else None
+                sent[-1] = {**sent[-1], "content": f"{content}\n\n{text}" if blocks is None else blocks}
+            else:
+                sent.append(ephemeral_message(injection.role, text))
+        return [*sent, *([] if last_word is None else [last_word]), *self._notes]
+
+    async def store(self, context: Any, marks: Mapping[str, Any]) -> None:
+        """Store the additions where they stood in the request. The new messages get these marks."""
+        stored = list(await context.get_messages())
+        laid, known = self.lay_over(stored), set(map(id, stored))
+        added = [one if id(one) in known or one.get("role") == "tool" else _mark(one, marks) for one in laid]
+        begins = len(laid) >= len(stored) and all(one is old for one, old in zip(laid, stored, strict=False))
+        if begins or not callable(getattr(context, "set_messages", None)):
+            for message in added[len(stored) :]:
+                await context.add_message(message)
+            return
+        await context.set_messages(added)
+
+
+def _mark(message: dict[str, Any], marks: Mapping[str, Any]) -> dict[str, Any]:
+    own = message.get("metadata", {})
+    return {**message, "metadata": {**own, **(marks if LOOP_NOTE not in own else {}), "persisted": True}}

@@ -6,14 +6,20 @@ Texts are sent in order, and once. A text that comes during the last answer keep
 are left when a turn ends are dropped, since they were about that turn.
 """
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from toolgate_orchestrator.turn.hooks.dispatch import Emitter
+from toolgate_orchestrator.turn.hooks.instructions import store_words
 
 STEER: Final = "session.steer"
 """Capability of a session: a function with one text."""
 STEERING_INJECTED: Final = "orchestrator:steering_injected"
 MAX_QUEUED: Final = 100
+
+
+RuleOnText = Callable[[str], Awaitable[str | None]]
+"""Returns the text to use in place of one of the user's; None if it may not be used."""
 
 
 class SteeringOverflow(RuntimeError):  # noqa: N818 - named by what happened
@@ -44,10 +50,20 @@ class SteeringQueue:
         """Drop all waiting texts."""
         self._texts.clear()
 
-    async def inject(self, context: Any, hooks: Emitter, orchestrator: str, iteration: int) -> None:
-        """Store the waiting texts as messages of the user; `iteration` is the number of their request."""
+    async def inject(
+        self, context: Any, hooks: Emitter, orchestrator: str, iteration: int, rule: RuleOnText | None = None
+    ) -> None:
+        """Store the waiting texts as messages of the user; `iteration` is the number of their request.
+
+        `rule` rules on each text; one that it denies is dropped.
+        """
         for left in range(len(self._texts) - 1, -1, -1):
             text = self._texts.pop(0)
-            await context.add_message({"role": "user", "content": text})
+            if rule is not None:
+                ruled = await rule(text)
+                if ruled is None:
+                    continue
+                text = ruled
+            await store_words(context, text, is_prompt=False)
             told = {"orchestrator": orchestrator, "content": text, "iteration": iteration}
             await hooks.emit(STEERING_INJECTED, {**told, "queued_remaining": left, "metadata": None})

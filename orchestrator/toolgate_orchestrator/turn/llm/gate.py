@@ -1,17 +1,17 @@
-"""Asks the gate about a request to the LLM before it is sent: the call `llm:request`.
+"""Asks the gate about a request to the LLM before it is sent, and about its answer: the call `llm:request`.
 
     request ─▶ who wants to see it? nobody ─▶ send
                       │ schedulers on the bus, a person
                       ▼
                gate.decide ─▶ send │ send to that provider and model │ LlmDenial: the turn ends
 
-A question holds no words of the conversation. Hooks on tool:selecting are not asked, as they rule on tools; a
-denial reaches them as policy:violation. The facts of the request (`usage`, `provider:error`) name the
-decision, and settle what was let through.
+A question holds no words of the conversation; one about an answer holds its text and its calls. Hooks on
+tool:selecting are not asked, as they rule on tools; a denial reaches them as policy:violation. The facts of
+the request (`usage`, `provider:error`) name the decision, and settle what was let through.
 """
 
 import json
-import time
+import logging
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
@@ -20,20 +20,25 @@ from amplifier_core import ChatRequest
 from amplifier_core.events import POLICY_VIOLATION
 from toolgate_bus.protocol.events import Decision
 from toolgate_bus.protocol.llm import LLM_REQUEST, available, schema_of_request
+from toolgate_bus.telemetry.logging import where
 
 from toolgate_orchestrator.calls.call_session import CallSession
-from toolgate_orchestrator.calls.refusal import reason_of, refuse_request
+from toolgate_orchestrator.calls.refusal import reason_of, refuse_request, withhold_answer
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.question.call import Call, Caller
+from toolgate_orchestrator.decision.results.given_result import GivenResult, withhold
 from toolgate_orchestrator.turn.calls.decision_record import describe_decision
-from toolgate_orchestrator.turn.calls.pipeline import HEARD_S
+from toolgate_orchestrator.turn.calls.pipeline import NOT_RULED
 from toolgate_orchestrator.turn.cancellation import CancellationWatch
 from toolgate_orchestrator.turn.facts import Note
 from toolgate_orchestrator.turn.hooks.approvals import Approvals
 from toolgate_orchestrator.turn.hooks.dispatch import Hooks
 from toolgate_orchestrator.turn.hooks.hold_reports import HoldReporter
 from toolgate_orchestrator.turn.llm.request_budget import CHARACTERS_PER_TOKEN, estimate_tokens
+from toolgate_orchestrator.turn.points import wait_while
 from toolgate_orchestrator.turn.values.jsonable import jsonable
+
+logger = logging.getLogger(__name__)
 
 ANSWER: Final = "answer"
 WRAP_UP: Final = "wrap_up"
@@ -47,7 +52,13 @@ class LlmDenial(Exception):  # noqa: N818 - control flow inside the turn engine,
 
     def __init__(self, decision: Decision) -> None:
         super().__init__(refuse_request(reason_of(decision)))
-        self.decision = decision
+
+
+class AnswerWithheld(LlmDenial):
+    """A scheduler, or a person, withheld an answer. The text is fit for the user."""
+
+    def __init__(self, given: GivenResult) -> None:
+        Exception.__init__(self, withhold_answer(given.reason or given.why))
 
 
 class LlmTarget(NamedTuple):
@@ -75,6 +86,10 @@ class Admission(NamedTuple):
     target: LlmTarget
     input_tokens: int
     """Estimated length of the request, in tokens."""
+    call: Call
+    """The request as it was put to schedulers."""
+    ruling: Decision | None = None
+    """Decision that let it through; None if nobody was asked."""
 
 
 class LlmGate:
@@ -101,6 +116,11 @@ class LlmGate:
         """True if a scheduler rules on requests to an LLM."""
         return self._gate.wanted(LLM_REQUEST, is_request=True)
 
+    @property
+    def rules_on_answers(self) -> bool:
+        """True if a scheduler rules on answers of an LLM."""
+        return self._gate.rules_on_result(LLM_REQUEST)
+
     async def admit(
         self, target: LlmTarget, request: ChatRequest, iteration: int, purpose: str, tokens: int | None = None
     ) -> Admission | None:
@@ -108,6 +128,27 @@ class LlmGate:
 
         `tokens` is the length of the request as its provider counts it.
         """
+        unasked = self.describe(target, request, iteration, purpose, tokens)
+        call, decision = unasked.call, None
+        with CancellationWatch(wait_while(self._stopping, self._approvals)):
+            decision = await self._session.decide(
+                call, ask=self._approvals, on_hold=self._holds.report_for(call.id)
+            )
+        if decision is None:
+            return None
+        if not decision.allowed:
+            await self._tell(decision, call.id)
+            raise LlmDenial(decision)
+        if self._stopping():
+            self._session.give_back(call, decision)
+            return None
+        chosen = self._target(target, call.arguments, decision.tool_input)
+        return unasked._replace(decision=decision.id, target=chosen, ruling=decision)
+
+    def describe(
+        self, target: LlmTarget, request: ChatRequest, iteration: int, purpose: str, tokens: int | None = None
+    ) -> Admission:
+        """Return the admission of a request that nobody is asked about; its answer may be ruled on."""
         asked: dict[str, Any] = {
             "provider": target.name,
             "model": target.model or self._model_of(target.provider) or "",
@@ -115,40 +156,27 @@ class LlmGate:
             "max_output_tokens": request.max_output_tokens or _output_limit(target.provider),
             "purpose": purpose,
         }
-        call_id, decision = f"llm-{uuid.uuid4().hex}", None
-        call = self._make_call(asked, call_id, iteration)
-        with CancellationWatch(self._over()):
-            decision = await self._session.decide(
-                call, ask=self._approvals, on_hold=self._holds.report_for(call_id)
-            )
-        if decision is None:
-            return None
-        if not decision.allowed:
-            await self._tell(decision, call_id)
-            raise LlmDenial(decision)
-        if self._stopping():
-            self._session.give_back(call, decision)
-            return None
-        return Admission(decision.id, self._target(target, asked, decision.tool_input), asked["input_tokens"])
+        call = self._make_call(asked, f"llm-{uuid.uuid4().hex}", iteration)
+        return Admission("", target, asked["input_tokens"], call)
+
+    async def give(self, admission: Admission, answer: Any) -> GivenResult:
+        """Return an answer as it may be seen. A fault of the gate, or a cancellation, withholds it."""
+        given: GivenResult | None = None
+        try:
+            with CancellationWatch(wait_while(self._stopping, self._approvals)):
+                on_hold = self._holds.report_for(admission.call.id)
+                given = await self._session.give(
+                    admission.call, admission.ruling, answer, ask=self._approvals, on_hold=on_hold
+                )
+        except Exception as error:  # noqa: BLE001 - a fault of the gate must not show what it should rule on
+            logger.error("the gate failed on an answer of the language model: %s", where(error))
+            return withhold("gate_failed", f"it could not be ruled on: {type(error).__name__}.")
+        return given or withhold("gate_failed", NOT_RULED)
 
     def _make_call(self, asked: Mapping[str, Any], call_id: str, iteration: int) -> Call:
         listed = available({name: self._model_of(one) for name, one in self._providers.items()})
         tools = {LLM_REQUEST: schema_of_request(list(self._providers)), **dict.fromkeys(listed, _NEVER)}
         return Call(LLM_REQUEST, asked, tools, self._place, call_id, iteration=iteration, is_request=True)
-
-    def _over(self) -> Callable[[], bool]:
-        """Return a function that tells whether the wait for a ruling is over; a person may say no before."""
-        since: list[float] = []
-
-        def over() -> bool:
-            if not self._stopping():
-                since.clear()
-                return False
-            if not since:
-                since.append(time.monotonic())
-            return not self._approvals.open or time.monotonic() - since[0] >= HEARD_S
-
-        return over
 
     def _target(self, target: LlmTarget, asked: Mapping[str, Any], ruled: Mapping[str, Any]) -> LlmTarget:
         name, most = str(ruled.get("provider")), ruled.get("max_output_tokens")

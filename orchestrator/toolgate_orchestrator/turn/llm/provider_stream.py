@@ -40,21 +40,38 @@ class ContentBlocks:
     everything is known by then, each of its blocks carries usage and number.
     """
 
-    def __init__(self, hooks: Emitter, provider: str, iteration: int, on_text: OnText | None = None) -> None:
+    def __init__(
+        self,
+        hooks: Emitter,
+        provider: str,
+        iteration: int,
+        on_text: OnText | None = None,
+        *,
+        is_silent: bool = False,
+    ) -> None:
+        """Make the announcements of one response; silent ones if it must be ruled on first."""
         self._hooks, self._on_text = hooks, on_text
         self._told = {"provider": provider, "iteration": iteration}
-        self._heard = any(hooks.has_listeners(event) for event in _EVENTS)
+        self._heard = not is_silent and any(hooks.has_listeners(event) for event in _EVENTS)
         self._open: dict[str, Any] | None = None
         self._texts: list[str] = []
         self._index = 0
         self._total: int | None = None
         self._usage: dict[str, Any] | None = None
 
-    def foresee(self, pieces: Sequence[Piece], usage: dict[str, Any] | None) -> None:
-        """Note that all pieces of the response are known."""
+    def foresee(self, response: Any, calls: Sequence[dict[str, Any]]) -> list[Piece]:
+        """Return all pieces of a response that is whole, and note that they are known."""
+        pieces = [*_texts_in(response), *map(CompletedCall, calls)]
         kinds = [None if isinstance(piece, CompletedCall) else piece.kind for piece in pieces]
         self._total = sum(kind is None or kind != before for before, kind in pairwise(["", *kinds]))
-        self._usage = usage
+        self._usage = usage_of(response)
+        return pieces
+
+    async def announce(self, response: Any, calls: Sequence[dict[str, Any]]) -> None:
+        """Announce a response that was gathered."""
+        for piece in self.foresee(response, calls):
+            await self.take(piece)
+        await self.close(self._usage)
 
     async def take(self, piece: Piece) -> None:
         """Announce one piece of the response."""
@@ -149,8 +166,7 @@ class ResponseReader:
             given = await self._provider.complete(request, **options)
             calls = self._calls_of(given)
             response = SimpleNamespace(**given) if isinstance(given, Mapping) else given
-            pieces = [*_texts_in(response), *map(CompletedCall, calls)]
-            self._blocks.foresee(pieces, usage_of(response))
+            pieces = self._blocks.foresee(response, calls)
             await self._take(pieces)
             await self._blocks.close(usage_of(response))
             return Reply(response, calls)

@@ -12,6 +12,7 @@ import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 from amplifier_core import ChatRequest, Message
@@ -23,9 +24,10 @@ from toolgate_bus.transport.redis.tasks import is_cancel_requested
 from toolgate_orchestrator.turn.facts import Note, seconds_since
 from toolgate_orchestrator.turn.goals.config import GoalPreference
 from toolgate_orchestrator.turn.hooks.dispatch import Hooks
-from toolgate_orchestrator.turn.llm.gate import GOAL, LlmGate, LlmTarget
-from toolgate_orchestrator.turn.llm.provider_stream import usage_of
+from toolgate_orchestrator.turn.llm.gate import GOAL, Admission, AnswerWithheld, LlmGate, LlmTarget
+from toolgate_orchestrator.turn.llm.provider_stream import Reply, usage_of
 from toolgate_orchestrator.turn.llm.request import choose_provider, model_of
+from toolgate_orchestrator.turn.llm.ruled_answer import send_answer, use_ruling
 from toolgate_orchestrator.turn.values.messages import text_of
 from toolgate_orchestrator.turn.values.tool_signals import signals_of
 
@@ -80,7 +82,7 @@ class SideRequests:
             metadata={"stream": False},
             max_output_tokens=MAX_ANSWER_TOKENS,
         )
-        chosen, request, decision = await self._admit(chosen, request, gate)
+        chosen, request, decision, asked = await self._admit(chosen, request, gate)
         model = chosen.model or model_of(chosen.provider)
         about = {"provider": chosen.name, "model": model, "iteration": 0}
         named = {key: value for key, value in {**about, **decision}.items() if value is not None}
@@ -94,16 +96,18 @@ class SideRequests:
             await hooks.consult(PROVIDER_ERROR, {**about, **_describe(error)})
             raise
         note(USAGE, {**(usage_of(response) or {}), **named, **seconds_since(started)})
-        return text_of(response)
+        text = text_of(response)
+        return text if asked is None or gate is None else await _rule_on_answer(gate, asked, text)
 
     async def _admit(
         self, chosen: SideModel, request: ChatRequest, gate: LlmGate | None
-    ) -> tuple[SideModel, ChatRequest, dict[str, str]]:
-        """Return the model that answers, the request to send, and the fields of the decision if there is
-        one."""
-        if gate is None or not gate.is_wanted:
-            return chosen, request, {}
+    ) -> tuple[SideModel, ChatRequest, dict[str, str], Admission | None]:
+        """Return the model that answers, the request to send, the fields of the decision if there is one, and
+        the request as it was put to schedulers."""
         own = LlmTarget(chosen.name, chosen.provider, chosen.model)
+        if gate is None or not gate.is_wanted:
+            unasked = gate.describe(own, request, 0, GOAL) if gate and gate.rules_on_answers else None
+            return chosen, request, {}, unasked
         admission = await gate.admit(own, request, 0, GOAL)
         if admission is None:
             raise RuntimeError("the session was cancelled")
@@ -111,7 +115,7 @@ class SideRequests:
         options = chosen.options if target.provider is chosen.provider else {}
         chosen = SideModel(target.name, target.provider, target.model, options)
         sent = request.model_copy(update={"model": target.model, **target.fields})
-        return chosen, sent, {"decision_id": admission.decision}
+        return chosen, sent, {"decision_id": admission.decision}, admission
 
     async def _complete(self, chosen: SideModel, request: ChatRequest) -> Any:
         options = {**chosen.options, **({"model": chosen.model} if chosen.model else {})}
@@ -164,6 +168,18 @@ class SideRequests:
             if model is not None:
                 return SideModel(*mounted, model, preference.config)
         return None
+
+
+async def _rule_on_answer(gate: LlmGate, asked: Admission, text: str) -> str:
+    """Return an answer's text as it may be seen. Raise LlmDenial if it is withheld."""
+    if not gate.rules_on_answers:
+        return text
+    reply = Reply(SimpleNamespace(content=text), [])
+    sent = send_answer(reply)
+    given = await gate.give(asked, sent)
+    if given.outcome == "withheld":
+        raise AnswerWithheld(given)
+    return text_of(use_ruling(reply, sent, given).response) if given.changed else text
 
 
 def _describe(error: Exception) -> dict[str, Any]:

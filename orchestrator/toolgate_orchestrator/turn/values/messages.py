@@ -12,16 +12,20 @@ from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from amplifier_core import ChatRequest, Message, ToolSpec
 from pydantic import BaseModel
 from toolgate_bus.telemetry.logging import where
 
 from toolgate_orchestrator.calls.open_call import OpenCall
+from toolgate_orchestrator.decision.question.call import Call
 from toolgate_orchestrator.turn.values.foreign_code import theirs
 from toolgate_orchestrator.turn.values.jsonable import jsonable, readable
 from toolgate_orchestrator.turn.values.raw_call import plain_call, reader_of
+
+if TYPE_CHECKING:
+    from toolgate_bus.protocol.events import Decision
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +49,10 @@ class ToolCall:
     iteration: int = 0
     opened: OpenCall | None = None
     """The call as it was let through; None before that, and in a loop that asks nobody."""
+    asked: Call | None = None
+    """The call as it was put to schedulers; None before that."""
+    ruling: "Decision | None" = None
+    """Decision that let it through; None if nobody was asked."""
     output_path: str | None = None
     """Path under which loop-reactive keeps the result."""
     sequential: bool = False

@@ -30,6 +30,21 @@ _BITS: Final = 14_000
 """Maximum number of bits of an integer; Python writes no more than 4,300 digits."""
 
 
+def refuse_call(call: Mapping[str, Any], why: str, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
+    """Return a normalised call that cannot run. Only the fields that a ruling left as they were are kept."""
+    after = after if isinstance(after, Mapping) else {}
+    kept = {name: call[name] if after.get(name) == before.get(name) else "" for name in ("id", "name")}
+    arguments = after.get("arguments")
+    return _Plain(
+        id=kept["id"],
+        name=kept["name"] or "withheld",
+        arguments=arguments if isinstance(arguments, dict) else {},
+        problem=why,
+        raw="",
+        sequential=call["sequential"],
+    )
+
+
 class _Plain(dict[str, Any]):
     """A normalised call, which is not normalised twice."""
 

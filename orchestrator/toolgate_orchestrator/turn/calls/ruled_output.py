@@ -1,0 +1,136 @@
+"""What a tool gave as schedulers rule on it, and what is used of it after their ruling. Pure.
+
+    ToolResult ─▶ its output, or a map of all that anybody would see ─▶ schedulers
+                                   ─▶ text for the LLM, output, error, payload for hooks
+
+A result travels as its output. One with an error or content blocks of its own travels as a map (`output`,
+`text`, `error`, `content`), so that nothing is seen that nobody could rule on. An image travels as its type
+and size; it is used if its block came back as it was.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from amplifier_core import ToolResult
+from toolgate_bus.telemetry.printable import shorten
+
+from toolgate_orchestrator.decision.results.given_result import GivenResult
+from toolgate_orchestrator.turn.calls.tool_output import ToolReport, describe_error, text_of_output
+from toolgate_orchestrator.turn.values.jsonable import jsonable
+from toolgate_orchestrator.turn.values.tool_signals import TIMEOUT
+
+OUTPUT: Final = "output"
+TEXT: Final = "text"
+ERROR: Final = "error"
+CONTENT: Final = "content"
+FAILED: Final = "ToolError"
+"""Type of an error whose own type may not be seen."""
+_STATUS_DIGITS: Final = 3
+
+
+class SentOutput(NamedTuple):
+    """A tool's result as it is sent to schedulers."""
+
+    value: Any
+    is_map: bool = False
+    """True if `value` is a map of several parts; False if it is the output."""
+    blocks: Sequence[Any] = ()
+    """Content blocks behind the text, as the tool gave them."""
+
+
+class RuledOutput(NamedTuple):
+    """A tool's result as it may be seen."""
+
+    content: Any
+    """Result for the LLM."""
+    output: Any
+    error: tuple[str, str] | None
+    """Type and message, if the tool failed."""
+    shown: Any
+    """Payload for hooks."""
+
+
+def send_output(result: ToolResult, report: ToolReport) -> SentOutput:
+    """Return a result as it is sent: everything that the LLM or a hook would see of it."""
+    output, content = jsonable(report.output), report.content
+    text, blocks = (content[0]["text"], content[1:]) if isinstance(content, list) else (content, [])
+    parts: dict[str, Any] = {OUTPUT: output}
+    if text_of_output(output) != text:
+        parts[TEXT] = text
+    error = jsonable(getattr(result, "error", None))
+    if error is not None and error != {"message": output}:
+        parts[ERROR] = error
+    if blocks:
+        parts[CONTENT] = [_describe_block(block) for block in blocks]
+    return SentOutput(output) if len(parts) == 1 else SentOutput(parts, True, blocks)
+
+
+def use_ruling(given: GivenResult, sent: SentOutput, report: ToolReport) -> RuledOutput:
+    """Return what may be seen of a result that was masked or replaced."""
+    value = given.value
+    is_whole = given.outcome == "masked" and sent.is_map and type(value) is dict and OUTPUT in value
+    parts: Mapping[str, Any] = value if is_whole else {OUTPUT: value}
+    output, said = parts[OUTPUT], parts.get(TEXT)
+    text = said if isinstance(said, str) else text_of_output(output)
+    kept = parts.get(CONTENT)
+    blocks = _restore(kept, sent.blocks) if isinstance(kept, list) else []
+    error = parts.get(ERROR)
+    shown = {"success": report.success, "output": output, "error": error if type(error) is dict else None}
+    content = [{"type": "text", "text": text}, *blocks] if blocks else text
+    failed = None if report.success else describe_error(error, text)
+    return RuledOutput(content, output, failed, {**shown, "content": blocks} if blocks else shown)
+
+
+def clean_fact(given: GivenResult, told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a call's fact about its failure, without what may not be seen of it."""
+    if not given.changed:
+        return dict(told)
+    kept: dict[str, Any] = {}
+    for name, one in told.items():
+        is_hidden = given.clean(one) != one and given.outcome == "masked"
+        if name == "error":  # the name of a class, which is the program's
+            kept[name] = FAILED if is_hidden else one
+        elif not is_hidden and (name != "signal" or _is_common(one)):
+            kept[name] = one
+    return kept
+
+
+def clean_failure(given: GivenResult, kind: str) -> tuple[str, str, str]:
+    """Return type and message of an error that a tool raised, as they may be seen, and the LLM's text."""
+    value = given.value if isinstance(given.value, str) else json.dumps(jsonable(given.value))
+    if given.outcome == "withheld":
+        return kind, value, value
+    start = f"{kind}: "
+    kind, message = (kind, value[len(start) :]) if value.startswith(start) else (FAILED, value)
+    return kind, message, f"Error: {value}"
+
+
+def _is_common(signal: Any) -> bool:
+    """Return whether a signal tells nothing but an HTTP status or a timeout."""
+    return signal == TIMEOUT or (
+        isinstance(signal, str) and len(signal) == _STATUS_DIGITS and signal.isdecimal()
+    )
+
+
+def _describe_block(block: Any) -> Any:
+    source = block.get("source") if isinstance(block, dict) and block.get("type") == "image" else None
+    if not isinstance(source, dict):
+        return block
+    data = source.get("data")
+    size = {"characters": len(data)} if isinstance(data, str) else {}
+    return {"type": "image", "source": {key: one for key, one in source.items() if key != "data"} | size}
+
+
+def _restore(kept: Sequence[Any], blocks: Sequence[Any]) -> list[Any]:
+    """Return the blocks that were ruled on, with the data of images that nobody hid."""
+    made: list[Any] = []
+    for at, block in enumerate(kept):
+        if at < len(blocks) and block == _describe_block(blocks[at]):
+            made.append(blocks[at])
+        elif isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str):
+            made.append(block)
+        else:
+            words = block if isinstance(block, str) else shorten(json.dumps(block, ensure_ascii=False), 2_000)
+            made.append({"type": "text", "text": words})
+    return made

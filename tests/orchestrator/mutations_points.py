@@ -1,0 +1,106 @@
+"""Mutations of what loops rule on besides calls, and of what an LLM that thinks has seen."""
+
+from mutation import ORCHESTRATOR, Mutant
+
+_TURN = f"{ORCHESTRATOR}/turn"
+_RESULTS = "../orchestrator/turn/test_results_ruled.py"
+_POINTS = "../orchestrator/turn/test_points.py"
+_STAYS = "../orchestrator/turn/test_reminders_stay.py"
+_GOALS = "../orchestrator/turn/test_goals_changed.py"
+_MASKED = f"{_RESULTS}::test_what_a_mask_hides_is_seen_by_nobody"
+
+_CHANGES = (
+    (
+        "hooks get the result that a scheduler masked",
+        f"{_TURN}/calls/tool_call.py",
+        "outcome, shown = ToolOutcome(seen.content, seen.output, seen.error), seen.shown",
+        "outcome = ToolOutcome(seen.content, seen.output, seen.error)",
+        _MASKED,
+    ),
+    (
+        "what a tool raises is no result",
+        f"{_TURN}/calls/tool_call.py",
+        '            given = await ruler.give(call, f"{kind}: {message}", success=False)\n',
+        "            given = await ruler.give(call, kind, success=False)\n",
+        _MASKED,
+    ),
+    (
+        "the error beside an output is not ruled on",
+        f"{_TURN}/calls/ruled_output.py",
+        '    if error is not None and error != {"message": output}:\n',
+        "    if error is not None and False:\n",
+        _MASKED,
+    ),
+    (
+        "a signal with hidden text is recorded",
+        f"{_TURN}/calls/ruled_output.py",
+        'elif not is_hidden and (name != "signal" or _is_common(one)):',
+        "elif not is_hidden:",
+        f"{_RESULTS}::test_cost_and_signals_are_those_of_the_real_result",
+    ),
+    (
+        "results are read where nobody rules on them",
+        f"{_TURN}/calls/tool_call.py",
+        "is_ruled = ruler is not None and ruler.rules_on_result(_tool_of(call))",
+        "is_ruled = ruler is not None",
+        f"{_RESULTS}::test_where_nobody_rules_on_results_nothing_is_read_of_them_or_asked",
+    ),
+    (
+        "an answer is shown before it is ruled on",
+        f"{_TURN}/llm/request.py",
+        "self._make_blocks(is_silent=self._gathers)",
+        "self._make_blocks(is_silent=False)",
+        f"{_POINTS}::test_an_answer_that_is_denied_is_neither_shown_nor_stored",
+    ),
+    (
+        "calls of an answer run before it is ruled on",
+        f"{_TURN}/llm/request.py",
+        "None if self._rules_on_answer else on_call",
+        "on_call",
+        f"{_POINTS}::test_a_withheld_answer_ends_the_turn_with_the_reason_and_its_calls_do_not_run",
+    ),
+    (
+        "a part of an answer that broke off is stored",
+        f"{_TURN}/llm/request.py",
+        'return "" if self._gathers else self._begun',
+        "return self._begun",
+        f"{_POINTS}::test_a_part_of_an_answer_that_breaks_off_is_used_nowhere",
+    ),
+    (
+        "thinking keeps what a mask hid",
+        f"{_TURN}/llm/ruled_answer.py",
+        "made += [block] if clean(plain) == plain else []",
+        "made += [block]",
+        f"{_POINTS}::test_thinking_and_state_with_a_hidden_text_are_dropped_and_other_thinking_stays",
+    ),
+    (
+        "a denied session is asked about at each turn",
+        f"{_TURN}/turn.py",
+        "loop.has_started = ruled.denied is None or ruled.stands",
+        "loop.has_started = ruled.denied is None",
+        f"{_POINTS}::test_a_session_is_asked_about_once_and_a_denied_one_runs_no_turn",
+    ),
+    (
+        "what was laid over a request is gone when the LLM thinks",
+        f"{_TURN}/llm/request.py",
+        "if not reply.stopped and self._overlay is not None:",
+        "if False and self._overlay is not None:",
+        f"{_STAYS}::test_once_the_llm_thinks_all_that_it_saw_stays",
+    ),
+    (
+        "a verdict on a goal that was replaced counts",
+        f"{_TURN}/goals/pursuit.py",
+        "        if not self._stands:\n            raise _Superseded\n",
+        "",
+        f"{_GOALS}::test_what_a_judge_says_of_a_goal_that_no_longer_stands_counts_for_nothing",
+    ),
+    (
+        "a provider's failure ends the goal",
+        f"{_TURN}/turn.py",
+        '        if ended.execution == "error":\n            self.pursuit.leave()\n            return\n',
+        "",
+        f"{_GOALS}::test_a_failure_of_the_turns_own_provider_is_not_blamed_on_the_judge_and_the_goal_stays",
+    ),
+)
+
+MUTANTS = tuple(Mutant("points", *change) for change in _CHANGES)

@@ -1,0 +1,287 @@
+"""The points of a turn: who may begin it with what words, what the LLM answered, what the user gets."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from amplifier_core import ChatResponse
+from amplifier_core.message_models import TextBlock, ThinkingBlock
+from four_loops import LOOPS
+from ruled_bus import SECRET, RuledBus, mask_secret
+from toolgate_bus.protocol.events import Continue, Deny, Modify, Replace
+
+pytestmark = pytest.mark.pure
+
+SELECT: tuple[Any, ...] = ("select",)
+
+
+@pytest.fixture
+async def bus() -> AsyncIterator[RuledBus]:
+    async with AsyncExitStack() as stack:
+        yield RuledBus(stack)
+
+
+async def everything_seen(a: Any, caplog: Any) -> str:
+    seen = [str(await a.messages()), str([name for name in a.events if name[0] != "execution:start"])]
+    return "\n".join([*seen, *(record.getMessage() for record in caplog.records)])
+
+
+# ---------------------------------------------------------------------- what the user says
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_a_turn_whose_words_are_denied_does_not_begin(
+    agent: Any, llm: Any, says: Any, bus: RuledBus, loop: str
+) -> None:
+    await bus.scheduler(Deny(reason="not that"), phases=SELECT, tools=("turn:input",))
+    async with agent(llm=llm([says("fine")])) as a:
+        await bus.listens(a, loop)
+        assert await a.ask("do it") == "Operation denied: not that"
+        assert a.requests == []
+        assert await a.messages() == []
+        assert a.told("orchestrator:complete")[0]["status"] == "incomplete"
+    assert [call.tool_input for call in bus.seen] == [{"text": "do it"}]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_the_words_that_a_scheduler_changes_are_the_prompt(
+    agent: Any, llm: Any, says: Any, bus: RuledBus, loop: str
+) -> None:
+    changed = Modify(tool="turn:input", arguments={"text": "do it [withheld]"})
+    await bus.scheduler(
+        lambda call: changed if SECRET in str(call.tool_input) else Continue(),
+        phases=("select", "verify"),
+        tools=("turn:input",),
+    )
+    async with agent(llm=llm([says("fine")])) as a:
+        await bus.listens(a, loop)
+        assert await a.ask(f"do it {SECRET}") == "fine"
+        assert (await a.messages())[0]["content"] == "do it [withheld]"
+        assert SECRET not in str(a.requests)
+
+
+async def test_a_text_to_the_working_agent_is_ruled_on_too(
+    agent: Any, llm: Any, says: Any, wants: Any, tool: Any, bus: RuledBus
+) -> None:
+    await bus.scheduler(
+        lambda call: Deny(reason="no") if "stop" in call.tool_input["text"] else Continue(),
+        phases=SELECT,
+        tools=("turn:input",),
+    )
+    async with agent(llm=llm([wants("c1", "a")], [says("fine")]), tools=[tool("a")]) as a:
+        loop = await bus.listens(a, "loop-basic")
+
+        def steer(arguments: dict[str, Any]) -> str:
+            loop.steer("stop it")
+            loop.steer("be quick")
+            return "done"
+
+        a.tools["a"].answer = steer
+        assert await a.ask() == "fine"
+        said = [one["content"] for one in await a.messages() if one["role"] == "user"]
+        assert said == ["hello", "be quick"]
+
+
+# ---------------------------------------------------------------------- the session
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_a_session_is_asked_about_once_and_a_denied_one_runs_no_turn(
+    agent: Any, llm: Any, says: Any, tool: Any, bus: RuledBus, loop: str
+) -> None:
+    await bus.scheduler(Deny(reason="not today"), phases=SELECT, tools=("session:start",))
+    async with agent(llm=llm([says("fine")]), tools=[tool("a")]) as a:
+        await bus.listens(a, loop)
+        for _ in range(2):
+            assert await a.ask() == "Operation denied: not today"
+        assert (a.requests, await a.messages()) == ([], [])
+    assert [(call.tool_name, call.tool_input) for call in bus.seen] == [("session:start", {"tools": ["a"]})]
+
+
+async def test_a_session_that_may_begin_is_not_asked_about_again(
+    agent: Any, llm: Any, says: Any, bus: RuledBus
+) -> None:
+    await bus.scheduler(Continue(), phases=SELECT, tools=("session:start",))
+    async with agent(llm=llm([says("one")], [says("two")])) as a:
+        await bus.listens(a, "loop-streaming")
+        assert [await a.ask(), await a.ask()] == ["one", "two"]
+    assert len(bus.seen) == 1
+
+
+# ---------------------------------------------------------------------- what the user gets
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_an_answer_that_is_denied_is_neither_shown_nor_stored(
+    agent: Any, llm: Any, says: Any, bus: RuledBus, caplog: Any, loop: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    await bus.scheduler(Deny(reason="it has a key"), phases=SELECT, tools=("turn:output",))
+    async with agent(llm=llm([says("the key "), says(f"is {SECRET}")])) as a:
+        made = await bus.listens(a, loop)
+        get = a.session.coordinator.get
+        parts = (get("context"), get("providers"), get("tools"), a.hooks)
+        stream = made.stream("hello", *parts, coordinator=a.session.coordinator)
+        shown = "".join([piece async for piece in stream])
+        assert shown == "The language model's answer is withheld: it has a key"
+        assert (await a.messages())[-1]["content"] in (shown, [{"type": "text", "text": shown}])
+        assert SECRET not in await everything_seen(a, caplog)
+        assert a.told("orchestrator:complete")[0]["status"] == "incomplete"
+    told = [one.getMessage() for one in caplog.records if "piece by piece" in one.getMessage()]
+    assert len(told) == (loop != "loop-basic")
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_an_answer_that_is_changed_is_shown_as_changed(
+    agent: Any, llm: Any, says: Any, bus: RuledBus, caplog: Any, loop: str
+) -> None:
+    def hide(call: Any) -> Any:
+        text = call.tool_input["text"]
+        clean = Modify(tool="turn:output", arguments={"text": text.replace(SECRET, "[withheld]")})
+        return clean if SECRET in text else Continue()
+
+    await bus.scheduler(hide, phases=("select", "verify"), tools=("turn:output",))
+    async with agent(llm=llm([says(f"it is {SECRET}")])) as a:
+        await bus.listens(a, loop)
+        assert await a.ask() == "it is [withheld]"
+        assert SECRET not in await everything_seen(a, caplog)
+        assert a.told("orchestrator:complete")[0]["status"] == "success"
+
+
+@pytest.mark.parametrize("text", ["json", "call"])
+async def test_an_output_that_fits_a_schema_is_an_answer_as_well(
+    agent: Any, llm: Any, says: Any, wants: Any, bus: RuledBus, text: str
+) -> None:
+    await bus.scheduler(Deny(reason="no"), phases=SELECT, tools=("turn:output",))
+    output = {"key": SECRET}
+    given = (
+        says(f'{{"key": "{SECRET}"}}') if text == "json" else wants("c1", "final_output", {"output": output})
+    )
+    async with agent(llm=llm([given])) as a:
+        loop = await bus.listens(a, "loop-reactive", output_schema={"type": "object"})
+        assert await a.ask() == "The language model's answer is withheld: no"
+        assert SECRET not in str(await a.messages())
+        assert SECRET not in str(loop.last_output)
+
+
+async def test_where_nobody_names_the_points_answers_are_shown_as_they_come(
+    agent: Any, llm: Any, says: Any, bus: RuledBus
+) -> None:
+    await bus.scheduler(Deny(reason="no"), phases=SELECT, tools=("*",))
+    async with agent(llm=llm([says("one "), says("two")])) as a:
+        made = await bus.listens(a, "loop-streaming")
+        get = a.session.coordinator.get
+        parts = (get("context"), get("providers"), get("tools"), a.hooks)
+        stream = made.stream("hello", *parts, coordinator=a.session.coordinator)
+        assert [piece async for piece in stream] == ["one ", "two"]
+    assert bus.seen == []
+
+
+# ---------------------------------------------------------------------- what the LLM answered
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_what_a_mask_hides_of_an_answer_is_seen_by_nobody(
+    agent: Any, llm: Any, says: Any, bus: RuledBus, caplog: Any, loop: str
+) -> None:
+    await bus.scheduler(mask_secret, tools=("llm:request",))
+    async with agent(llm=llm([says("it "), says(f"is {SECRET}")])) as a:
+        await bus.listens(a, loop)
+        assert await a.ask() == "it is [withheld: key]"
+        assert SECRET not in await everything_seen(a, caplog)
+        assert SECRET not in str(bus.facts())
+    assert [(call.tool_name, call.result) for call in bus.seen] == [
+        ("llm:request", {"text": f"it is {SECRET}", "tool_calls": []})
+    ]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_a_withheld_answer_ends_the_turn_with_the_reason_and_its_calls_do_not_run(
+    agent: Any, llm: Any, says: Any, wants: Any, tool: Any, bus: RuledBus, caplog: Any, loop: str
+) -> None:
+    await bus.scheduler(Deny(reason="it has a key"), tools=("llm:request",))
+    async with agent(llm=llm([says(SECRET), wants("c1", "a")]), tools=[tool("a")]) as a:
+        await bus.listens(a, loop)
+        assert await a.ask() == "The language model's answer is withheld: it has a key"
+        assert a.tools["a"].calls == []
+        assert SECRET not in await everything_seen(a, caplog)
+        assert a.told("orchestrator:complete")[0]["status"] == "incomplete"
+    (used,) = bus.facts("usage")
+    assert used["iteration"] == 1
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_a_call_with_a_hidden_argument_does_not_run_and_the_others_do(
+    agent: Any, llm: Any, says: Any, wants: Any, tool: Any, bus: RuledBus, caplog: Any, loop: str
+) -> None:
+    await bus.scheduler(mask_secret, tools=("llm:request",))
+    first = [says("I call"), wants("c1", "a", {"key": SECRET}), wants("c2", "a", {"key": "other"})]
+    async with agent(llm=llm(first, [says("ok")]), tools=[tool("a")]) as a:
+        await bus.listens(a, loop)
+        assert await a.ask() == "ok"
+        assert a.tools["a"].calls == [{"key": "other"}]
+        assert SECRET not in await everything_seen(a, caplog)
+        assert SECRET not in str(a.requests)
+
+
+async def test_an_answer_that_is_replaced_runs_no_call(
+    agent: Any, llm: Any, says: Any, wants: Any, tool: Any, bus: RuledBus
+) -> None:
+    await bus.scheduler(
+        lambda call: Continue() if call.result == "I may not" else Replace(result="I may not"),
+        tools=("llm:request",),
+    )
+    async with agent(llm=llm([says("x"), wants("c1", "a")]), tools=[tool("a")]) as a:
+        await bus.listens(a, "loop-streaming")
+        assert await a.ask() == "I may not"
+        assert a.tools["a"].calls == []
+
+
+class Thinker:
+    """A provider whose answer holds thinking and state of its own."""
+
+    name = "llm"
+    model = "llm-1"
+
+    def __init__(self, *content: Any, **metadata: Any) -> None:
+        self.content, self.metadata, self.requests = list(content), metadata, list[Any]()
+
+    async def complete(self, request: Any, **options: Any) -> ChatResponse:
+        self.requests.append(request)
+        return ChatResponse(content=self.content, metadata=self.metadata)
+
+    def parse_tool_calls(self, response: Any) -> list[Any]:
+        return []
+
+
+async def test_thinking_and_state_with_a_hidden_text_are_dropped_and_other_thinking_stays(
+    agent: Any, bus: RuledBus, caplog: Any
+) -> None:
+    await bus.scheduler(mask_secret, tools=("llm:request",))
+    thought = [
+        ThinkingBlock(thinking=f"say {SECRET}", signature="s1"),
+        ThinkingBlock(thinking="ok", signature="s2"),
+    ]
+    provider = Thinker(*thought, TextBlock(text=f"it is {SECRET}"), state=f"x{SECRET}")
+    async with agent(llm=provider) as a:
+        await bus.listens(a, "loop-basic")
+        assert await a.ask() == "it is [withheld: key]"
+        assert SECRET not in await everything_seen(a, caplog)
+        stored = (await a.messages())[-1]
+        assert [block["type"] for block in stored["content"]] == ["thinking", "text"]
+        assert stored["thinking_block"]["signature"] == "s2"
+
+
+@pytest.mark.parametrize("point", ["turn:output", "llm:request"])
+async def test_a_part_of_an_answer_that_breaks_off_is_used_nowhere(
+    agent: Any, llm: Any, says: Any, bus: RuledBus, caplog: Any, point: str
+) -> None:
+    phases: tuple[Any, ...] = ("result",) if point == "llm:request" else SELECT
+    await bus.scheduler(Continue(), phases=phases, tools=(point,))
+    async with agent(llm=llm([says(SECRET), RuntimeError("gone")])) as a:
+        await bus.listens(a, "loop-streaming")
+        with pytest.raises(RuntimeError, match="gone"):
+            await a.ask()
+        assert SECRET not in await everything_seen(a, caplog)
