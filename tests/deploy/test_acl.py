@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from contextlib import aclosing
 from importlib.metadata import entry_points
 from pathlib import Path
 from urllib.parse import urljoin
@@ -14,6 +15,9 @@ import pytest
 import redis
 import yaml
 from guarded_server import DEPLOY, SCHEDULERS, GuardedServer, counted, fetched, guarded
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.storage.session_labels import RedisLabelStore
+from toolgate_bus.transport.session_labels import LabelMark
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.gate import Gate
 
@@ -154,6 +158,15 @@ def check_revisions(browser, address: str, digests: list[str]) -> None:
         assert "+# second" in json.load(answer)["lines"]
 
 
+async def label(url):
+    """What a process of agents does with the labels of a session."""
+    async with aclosing(RedisCommands(url, "toolgate-test")) as commands:
+        store = RedisLabelStore(commands, "default")
+        assert (await store.read(["s"])).marks == {"s": {}}
+        await store.keep({"s": {"source=web": LabelMark()}})
+        assert await store.claim("s", "source=web", 2)
+
+
 async def test_every_role_does_its_work_under_its_rules(under_rules, process, wait_until, tmp_path):
     (tmp_path / "house.py").write_text(OWN)
     running = []
@@ -199,6 +212,11 @@ async def test_every_role_does_its_work_under_its_rules(under_rules, process, wa
     assert [len(paused[which]) for which in ("paused", "agents", "deaf")] == [1, 1, 0]
     (resumed,) = rows(toolgate(under_rules, "console", "agents", "resume", "--all", "--json"))
     assert [len(resumed[which]) for which in ("resumed", "agents", "deaf")] == [1, 1, 0]
+    await label(under_rules.url("agent"))
+    (label_,) = rows(toolgate(under_rules, "console", "agents", "labels", "s", "--json"))
+    assert label_ == {"session": "s", "label": "source", "value": "web", "borne": True}
+    (taken,) = rows(toolgate(under_rules, "operator", "agents", "unlabel", "s", "source", "--json"))
+    assert taken == {"taken": {"s": ["source=web"]}, "deaf": []}
     for words in (("drain", "files"), ("limit", "files", "3"), ("limit", "files")):
         toolgate(under_rules, "operator", "queue", *words)
         toolgate(under_rules, "console", "queue", *words)

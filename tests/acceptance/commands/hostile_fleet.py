@@ -80,7 +80,7 @@ async def main(url: str, namespace: str) -> None:
     for id_ in ("has", "waits"):
         need, told = Need(f"pool{BAD}", 1), tell_call(BAD, BAD, BAD)
         await queue.ask(Request(f"{id_}{BAD}", (need,), BAD, tenant=BAD, about=told))
-    given, taken = {"EVIL=1": LabelMark(), "*": LabelMark()}, {"EVIL=2": LabelMark(2, 10**15, BAD)}
+    given, taken = {"a=1": LabelMark(), "*": LabelMark()}, {"a=2": LabelMark(2, 10**15, BAD)}
     await RedisLabelStore(commands, namespace).keep({f"s{BAD}": given | taken})
     facts = FactsReader(commands, namespace, "console")
     await facts.join()

@@ -176,10 +176,13 @@ async def test_the_labels_of_a_modify_count_and_the_verification_bears_them(worl
 
 
 async def test_the_labels_of_a_modify_that_counts_as_a_denial_count(world, guarded):
-    await world.scheduler("giver", lambda call: Modify(tool="send_mail", session_labels=UNTRUSTED))
+    def change(call):
+        return Modify(tool="send_mail", session_labels=UNTRUSTED) if call.tool_name == "fetch" else Continue()
+
+    await world.scheduler("giver", change)
     gate = await world.gate()
     assert (await fetch(gate, "s", can=())).outcome == "deny"
-    assert await guarded.labels_of(gate, "s", can=()) == UNTRUSTED
+    assert await guarded.labels_of(gate, "s") == UNTRUSTED
 
 
 async def test_a_verdict_on_a_result_labels_the_session_before_the_result_is_given(world, guarded):
