@@ -22,7 +22,17 @@ from toolgate_bus.commands.terminal import console, err_console, print_json
 from toolgate_bus.config.check import StrictModel, check
 from toolgate_bus.config.document import Document, read_document
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.protocol.events import AskUser, Deny, Hold, Mask, Modify, Replace, ToolSelecting, Verdict
+from toolgate_bus.protocol.events import (
+    AskUser,
+    Deny,
+    Hold,
+    Mask,
+    MaskedPart,
+    Modify,
+    Replace,
+    ToolSelecting,
+    Verdict,
+)
 from toolgate_bus.protocol.json_values import same_json
 from toolgate_bus.ruling.results import mask_parts
 from toolgate_bus.telemetry.printable import shorten
@@ -327,7 +337,7 @@ def _show_to_agent(call: ToolSelecting, verdict: Verdict) -> Any:
     if isinstance(verdict, Modify):
         return (verdict.arguments or {}).get(TEXT)
     if isinstance(verdict, Mask):
-        return mask_parts(call.result, verdict.parts).value
+        return mask_parts(call.result, [MaskedPart(*part) for part in verdict.parts]).value
     return call.result if call.phase == "result" else call.tool_input.get(TEXT)
 
 

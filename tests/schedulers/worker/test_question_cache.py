@@ -31,6 +31,19 @@ def test_what_one_does_with_its_arguments_no_other_sees():
     assert cache.shared(cache.items(frame)[0]) == pristine
 
 
+def test_what_one_does_with_a_result_no_other_sees():
+    body = {"phase": "result", "tool_name": "read", "tool_input": {}, "session_labels": {"a": ["b"]}}
+    body |= {"result_form": "json", "result": b'{"lines": ["a"]}'}
+    number = packing.NUMBERS["result", False]
+    frame = packing.frame([packing.item(bytes(16), number, packing.pack(body), version=2)])
+    cache = QuestionCache()
+    mine, other = (cache.own(cache.items(frame)[0]) for _ in range(2))
+    mine.result["lines"].clear()
+    mine.session_labels.clear()
+    assert (other.result, other.session_labels) == ({"lines": ["a"]}, {"a": ("b",)})
+    assert cache.shared(cache.items(frame)[0]) == other
+
+
 def test_it_is_decoded_once_in_a_batch_also_where_each_is_signed_for_its_own_scheduler(monkeypatch):
     decoded, real = [], codec.question
     monkeypatch.setattr(codec, "question", lambda item: (decoded.append(item.id), real(item))[1])

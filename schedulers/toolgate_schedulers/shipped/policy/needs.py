@@ -183,8 +183,7 @@ class OrderMatcher(SessionMatcher):
     def is_for_all(self) -> bool:
         """True if the rule is about every call of its tools, whoever makes it and with any arguments."""
         told = (self.when, self.schema_, self.agents, self.labels, self.sessions, self.agent_targets)
-        told = (*told, self.when_session)
-        return not any(told)
+        return not (any(told) or self.when_session)
 
     def list_labels(self) -> Iterator[str]:
         """List the labels by which the rule tells calls apart."""

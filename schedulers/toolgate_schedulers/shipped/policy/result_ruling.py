@@ -101,7 +101,7 @@ def _mask(
     if not parts:
         return _label(verdict, labels), fired
     name = ", ".join(name_of(rule, number) for number, rule in hiding)
-    told = {
+    told: dict[str, Any] = {
         "reason": f"{hiding[0][1].reason or ', '.join(list_names(parts))} ({name})"[:MAX_REASON],
         "rule_name": name_of(hiding[0][1], hiding[0][0])[:MAX_RULE],
         "session_labels": labels or None,

@@ -110,8 +110,8 @@ class PolicyRule(OrderMatcher):
     """Labels that the session bears from then on, such as `{source: untrusted}`. Not for calls."""
     mode: Mode = "enforce"
     """`observe`: the rule lets its calls go on to the rules below. If the call runs, the reason of the
-    policy's verdict in `toolgate decisions` says what the rule would have done. For `deny` and `ask`. The
-    policy's own `mode` observes with all rules at once."""
+    policy's verdict in `toolgate decisions` says what the rule would have done. For `deny`, `ask` and `mask`.
+    The policy's own `mode` observes with all rules at once."""
     unknown: Unknown = "deny"
     """`deny`: a value that the rule cannot see counts against the call, so the rule fits if it denies or
     asks, not if it allows. `allow`: the reverse."""
