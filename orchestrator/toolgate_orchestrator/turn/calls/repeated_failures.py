@@ -1,4 +1,4 @@
-"""Tells the LLM that a call keeps failing in the same way. Pure.
+"""Tells the LLM that a call keeps failing in the same way.
 
 A call with the same arguments and the same error fails again, however often it is made. Only equal failures
 count: polling, and a retry after something else was mended, give another result.

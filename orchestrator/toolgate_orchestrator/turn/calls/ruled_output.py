@@ -1,4 +1,4 @@
-"""What a tool gave as schedulers rule on it, and what is used of it after their ruling. Pure.
+"""What a tool gave as schedulers rule on it, and what is used of it after their ruling.
 
     ToolResult ─▶ its output, or a map of all that anybody would see ─▶ schedulers
                                    ─▶ text for the LLM, output, error, payload for hooks

@@ -115,7 +115,7 @@ class ToolOutcome(NamedTuple):
     """Reason why the LLM does not get the result: by a ruling, or by a hook on tool:post."""
 
 
-class ResultRuler(Protocol):
+class OutputRuler(Protocol):
     """Rules on what calls gave."""
 
     def rules_on_result(self, tool: str) -> bool:
@@ -161,7 +161,7 @@ class ToolCalls:
         other = call.name if name is None else name
         return replace(call, name=other, arguments=arguments, opened=None, asked=None, ruling=None)
 
-    async def run(self, call: ToolCall, ruler: ResultRuler | None = None) -> ToolOutcome:
+    async def run(self, call: ToolCall, ruler: OutputRuler | None = None) -> ToolOutcome:
         """Run the tool and report its outcome, as the ruler lets it be seen."""
         with span_of_tool(call, mounted=call.name in self.tools) as span:
             outcome = await self._run(call, ruler)
@@ -169,7 +169,7 @@ class ToolCalls:
                 span.fail(outcome.error[0])
             return outcome
 
-    async def _run(self, call: ToolCall, ruler: ResultRuler | None) -> ToolOutcome:
+    async def _run(self, call: ToolCall, ruler: OutputRuler | None) -> ToolOutcome:
         started = time.monotonic()
         try:
             result = await self._execute(call)
@@ -212,7 +212,7 @@ class ToolCalls:
             raise _ToolFailure(name_of(error), f"the tool {came}", ran=True) from None
 
     async def _record_result(
-        self, call: ToolCall, ruler: ResultRuler | None, result: ToolResult, spent: float
+        self, call: ToolCall, ruler: OutputRuler | None, result: ToolResult, spent: float
     ) -> ToolOutcome:
         is_ruled = ruler is not None and ruler.rules_on_result(_tool_of(call))
         heard = self._hooks.has_listeners(TOOL_POST)
@@ -259,7 +259,7 @@ class ToolCalls:
     async def _rule_on_failure(
         self,
         call: ToolCall,
-        ruler: ResultRuler | None,
+        ruler: OutputRuler | None,
         kind: str,
         message: str,
         spent: float,

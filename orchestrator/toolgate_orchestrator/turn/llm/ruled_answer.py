@@ -1,4 +1,4 @@
-"""An answer of the LLM as schedulers rule on it, and what is used of it after their ruling. Pure.
+"""An answer of the LLM as schedulers rule on it, and what is used of it after their ruling.
 
 It travels as its text and its calls. Of an answer that was changed, only these are used again, and what
 cannot hold anything hidden: thinking and provider state in which no hidden text stands. A call of which a
