@@ -173,7 +173,7 @@ _CHANGES = (
     ),
     (
         "what nobody listens to is kept",
-        f"{_MCP}/message_limit.py",
+        f"{_MCP}/upstream.py",
         "has_room = self._count < MAX_UNHEARD",
         "has_room = True",
         f"{_HOSTILE}::test_who_talks_to_a_client_that_does_not_listen_fills_no_memory",

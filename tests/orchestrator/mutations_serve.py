@@ -35,7 +35,7 @@ MUTANTS = (
         "serve",
         "an event that nobody can rule on is let go where nobody is required",
         f"{_SERVE}/hook_handler.py",
-        "        return write_fault(client, event, reason, denies=self._denies())",
+        "        return write_fault(client, event, reason, denies=denies)",
         "        return write_fault(client, event, reason, denies=False)",
         f"{_TESTS}/test_serve_hooks.py"
         "::test_arguments_that_rules_cannot_see_as_the_client_does_are_denied_if_anybody_might_object",

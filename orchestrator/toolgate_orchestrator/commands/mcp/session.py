@@ -20,7 +20,6 @@ from toolgate_orchestrator.commands.mcp.backends import Backends
 from toolgate_orchestrator.commands.mcp.calls import Calls
 from toolgate_orchestrator.commands.mcp.catalog import MAX_TOOLS, Catalog, KnownTool, read_tool
 from toolgate_orchestrator.commands.mcp.config import McpConfig
-from toolgate_orchestrator.commands.mcp.message_limit import MessageLimit
 from toolgate_orchestrator.commands.mcp.messages import (
     CALL,
     CANCELLED,
@@ -37,7 +36,7 @@ from toolgate_orchestrator.commands.mcp.messages import (
 )
 from toolgate_orchestrator.commands.mcp.pins import Pins, identity_of
 from toolgate_orchestrator.commands.mcp.questions import Questions
-from toolgate_orchestrator.commands.mcp.upstream import Upstream, connect
+from toolgate_orchestrator.commands.mcp.upstream import MessageLimit, Upstream, connect
 from toolgate_orchestrator.guard.guard import Guard
 
 MAX_IN_FLIGHT: Final = 10_000

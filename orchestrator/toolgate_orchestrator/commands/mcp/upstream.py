@@ -6,17 +6,17 @@ request.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 from toolgate_bus.protocol.json_values import holds_half
+from toolgate_bus.telemetry.loggers import get_logger
 
 from toolgate_orchestrator.commands.mcp import sdk
 from toolgate_orchestrator.commands.mcp.child import start_child
 from toolgate_orchestrator.commands.mcp.config import McpConfig
 from toolgate_orchestrator.commands.mcp.http_client import make_client, read_headers
 from toolgate_orchestrator.commands.mcp.lines import open_lines
-from toolgate_orchestrator.commands.mcp.message_limit import MAX_UNHEARD, MessageLimit
 from toolgate_orchestrator.commands.mcp.messages import (
     CALL,
     CANCELLED,
@@ -32,12 +32,40 @@ from toolgate_orchestrator.commands.mcp.messages import (
     with_meta,
 )
 
+MAX_UNHEARD: Final = 1_000
+"""Maximum number of notifications, or of requests, of one peer."""
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 _CLOSED: Final = "Connection closed"
 """Message of the SDK's error for a closed connection."""
 _NO_HALVES: Final = (
     "a text in it holds half a character (a lone surrogate), which cannot be sent to a server over HTTP"
 )
+_log = get_logger("toolgate.mcp")
+
+
+class MessageLimit:
+    """Unrequested messages of one peer that wait to be passed on to the other.
+
+    The SDK reads each message at once. A peer that sends more than the other one reads would fill the memory.
+    """
+
+    def __init__(self) -> None:
+        self._count, self._dropped = 0, 0
+
+    @contextlib.contextmanager
+    def acquire(self, who: str) -> Iterator[bool]:
+        """Take a place for one message during the block; yield False if there is none, and the message is
+        dropped."""
+        has_room = self._count < MAX_UNHEARD
+        if not has_room:
+            self._dropped += 1
+            if self._dropped & (self._dropped - 1) == 0:  # the first, the second, the fourth …
+                _log.warning("messages are dropped: nobody reads them", by=who, dropped=self._dropped)
+        self._count += has_room
+        try:
+            yield has_room
+        finally:
+            self._count -= has_room
 
 
 class Hearer(Protocol):

@@ -33,7 +33,7 @@ from toolgate_orchestrator.coding_agents.translation import (
     write_fault,
     write_result,
 )
-from toolgate_orchestrator.commands.serve.open_calls import RuledCall
+from toolgate_orchestrator.commands.serve.open_calls import DecidedCall
 from toolgate_orchestrator.commands.serve.patience import Abandonment, Gone
 from toolgate_orchestrator.commands.serve.problems import Problem
 from toolgate_orchestrator.commands.serve.requests import (
@@ -241,7 +241,7 @@ class HookHandler:
         return given
 
     async def _give(
-        self, event: HookEvent, ruled: RuledCall | None, timeout_s: float, gone: Gone, agent: str
+        self, event: HookEvent, ruled: DecidedCall | None, timeout_s: float, gone: Gone, agent: str
     ) -> GivenResult | None:
         """Return a result as it may be seen; also of a call about which nobody was asked here."""
         results = self._service.results

@@ -33,7 +33,7 @@ class OtherReport(Exception):  # noqa: N818 - as above
     """Another outcome was reported before."""
 
 
-class RuledCall(NamedTuple):
+class DecidedCall(NamedTuple):
     """A call that was let through, as schedulers are asked about its result."""
 
     call: "Call"
@@ -45,7 +45,7 @@ class OpenCalls:
 
     def __init__(self, max_open: int = MAX_OPEN, max_closed: int = MAX_CLOSED) -> None:
         self._open: dict[str, OpenCall] = {}
-        self._ruled: dict[str, RuledCall] = {}
+        self._ruled: dict[str, DecidedCall] = {}
         self._shares: TreeShares[str] = TreeShares()
         self._closed: dict[str, str] = {}
         self._max_open, self._max_closed = max_open, max_closed
@@ -53,7 +53,7 @@ class OpenCalls:
     def __len__(self) -> int:
         return len(self._open)
 
-    def add(self, id_: str, call: OpenCall, ruled: RuledCall | None = None) -> None:
+    def add(self, id_: str, call: OpenCall, ruled: DecidedCall | None = None) -> None:
         """Add a call that may run; if there are too many, forget the oldest of the caller with most calls."""
         caller = call.tree
         if len(self._open) >= self._max_open:
@@ -67,7 +67,7 @@ class OpenCalls:
         """Return the call with that id that waits for a report, if there is one."""
         return self._open.get(id_)
 
-    def find_ruled(self, id_: str) -> RuledCall | None:
+    def find_ruled(self, id_: str) -> DecidedCall | None:
         """Return the same call as it was ruled on, if there is one."""
         return self._ruled.get(id_)
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 from toolgate_bus.telemetry.printable import clean
 
 from toolgate_orchestrator.calls.call_session import CallSession
-from toolgate_orchestrator.commands.serve.open_calls import OpenCalls, RuledCall
+from toolgate_orchestrator.commands.serve.open_calls import DecidedCall, OpenCalls
 from toolgate_orchestrator.commands.serve.patience import Abandonment, Gone
 from toolgate_orchestrator.commands.serve.problems import Problem
 from toolgate_orchestrator.commands.serve.requests import ResultRequest
@@ -49,7 +49,7 @@ Wait = Callable[[Awaitable[GivenResult], Gone, float, OpenTurn | None], Awaitabl
 
 
 @dataclass(slots=True)
-class _Result:
+class _BroughtResult:
     """The result of one call."""
 
     digest: bytes
@@ -65,7 +65,7 @@ class ResultHandler:
 
     def __init__(self, gate: Gate, calls: OpenCalls, clock: Callable[[], float], wait: Wait) -> None:
         self._gate, self._calls, self._clock, self._wait = gate, calls, clock, wait
-        self._results: dict[str, _Result] = {}
+        self._results: dict[str, _BroughtResult] = {}
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -106,26 +106,26 @@ class ResultHandler:
         self._keep(asked.id, result, given)
         return body_of_given(given)
 
-    def _find(self, asked: ResultRequest, ruled: RuledCall) -> _Result:
+    def _find(self, asked: ResultRequest, ruled: DecidedCall) -> _BroughtResult:
         told = json.dumps([asked.result, asked.success], sort_keys=True).encode()
         digest = hashlib.blake2b(told, digest_size=32).digest()
         found = self._results.get(asked.id)
         if found is None:
-            found = self._results[asked.id] = _Result(digest, len(told), None, 0.0)
+            found = self._results[asked.id] = _BroughtResult(digest, len(told), None, 0.0)
         elif found.digest != digest:
             raise Problem(
                 409, f"another result of {asked.id} was brought before; a call has one result, and one ruling"
             )
         return found
 
-    def _start(self, ruled: RuledCall, asked: ResultRequest) -> "asyncio.Task[GivenResult]":
+    def _start(self, ruled: DecidedCall, asked: ResultRequest) -> "asyncio.Task[GivenResult]":
         work = self._rule(ruled.call, ruled, asked.result, success=asked.success)
         return asyncio.get_running_loop().create_task(work, name="toolgate-serve-result")
 
     async def _rule(
         self,
         call: Call,
-        ruled: RuledCall | None,
+        ruled: DecidedCall | None,
         result: Any,
         *,
         success: bool,
@@ -139,7 +139,7 @@ class ResultHandler:
         session = CallSession(self._gate, clock=self._clock)
         return await session.give(call, decision, result, success=success, on_hold=on_hold)
 
-    def _keep(self, id_: str, result: _Result, given: GivenResult) -> None:
+    def _keep(self, id_: str, result: _BroughtResult, given: GivenResult) -> None:
         if result.given is not None or self._results.get(id_) is not result:
             return
         result.given, result.task = given, None
@@ -148,7 +148,7 @@ class ResultHandler:
             oldest = next(one for one in self._results.values() if one.given is not None)
             self._forget_ruling(oldest)
 
-    def _forget_ruling(self, result: _Result) -> None:
+    def _forget_ruling(self, result: _BroughtResult) -> None:
         if result.given is not None:
             result.given = None
             self._bytes -= result.size
@@ -164,7 +164,7 @@ class ResultHandler:
         return self._gate.requires_ruling(tool, of_result=True)
 
     async def give(
-        self, call: Call, ruled: RuledCall | None, result: Any, gone: Gone, seconds: float, *, success: bool
+        self, call: Call, ruled: DecidedCall | None, result: Any, gone: Gone, seconds: float, *, success: bool
     ) -> GivenResult:
         """Return a result as its LLM may get it, within so many seconds. Raises Abandonment if nobody waits.
 

@@ -28,9 +28,9 @@ from toolgate_orchestrator.calls.open_call import describe_place
 from toolgate_orchestrator.calls.turn_fact import describe_turn
 from toolgate_orchestrator.commands.serve.held_calls import PendingCall, PendingCalls
 from toolgate_orchestrator.commands.serve.open_calls import (
+    DecidedCall,
     OpenCalls,
     OtherReport,
-    RuledCall,
     UnknownCall,
     tree_of,
 )
@@ -252,7 +252,7 @@ class SidecarService:
             opened = self._session(turn).open(call, decision)
             if isinstance(call.tools, dict):  # schemas are not needed any longer
                 call = call._replace(tools=tuple(call.tools))
-            self.calls.add(decision.id, opened, RuledCall(call, decision))
+            self.calls.add(decision.id, opened, DecidedCall(call, decision))
         order = turn.stop if turn is not None else None
         if order is None and decision.scheduler == OPERATOR:
             order = self.find_order(asked)
