@@ -197,6 +197,32 @@ def test_a_row_is_short_whatever_the_decision_holds():
     assert row_of(decision(1, verdicts=[7, None, {}]))["heard"] == 1
 
 
+def ruled(outcome="masked", **more):
+    """What schedulers ruled on the result of the first decision."""
+    mask = verdict("pii", "mask", phase="result", masks=[["/a", 0, 4, "card"]])
+    told = {"event": "tool:result", "decision_id": f"{1:032x}", "seq": 9, "at": NOW, "why": outcome}
+    return {**told, "tool": "write_file", "outcome": outcome, "scheduler": "pii", "verdicts": [mask], **more}
+
+
+def test_a_row_says_what_became_of_the_result_and_the_page_of_the_decision_what_was_masked():
+    ring = Ring()
+    assert ring.take(decision(1)).row["result"] == ""
+    entry = ring.take(ruled())
+    assert entry.row["result"] == "result masked by pii"
+    assert entry.row["heard"] == 0  # that is no verdict on the call
+    assert entry.decision["result"]["verdicts"][0]["masks"] == [["/a", 0, 4, "card"]]
+    assert entry.fits(filter_from({"outcome": "result"}))
+    assert entry.fits(filter_from({"scheduler": "pii"}))
+    assert ring.take(ruled("released")).row["result"] == ""
+    assert not ring.get(f"{1:032x}").fits(filter_from({"outcome": "result"}))
+    assert Ring().take(ruled()) is None
+
+
+@pytest.mark.parametrize("result", [7, [], {"outcome": {}}, {"outcome": "masked", "scheduler": [1] * 999}])
+def test_a_result_in_the_record_of_any_shape_breaks_no_row(result):
+    assert len(row_of(decision(1, result=result))["result"]) < 400
+
+
 # ---------------------------------------------------------------------- filters
 
 

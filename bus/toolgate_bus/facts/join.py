@@ -55,6 +55,7 @@ class DecisionJoiner:
             if known is not None and known["event"] == "decision" and fact["event"] != "decision":
                 return known
             decision = self.decisions[key] = dict(fact)
+            decision.pop("result", None)  # its fact has none
             self.decisions.move_to_end(key)
             early = self._early.pop(key, ())
             decision["verdicts"] = [

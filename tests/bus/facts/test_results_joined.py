@@ -77,6 +77,14 @@ def test_what_another_orchestrator_tells_of_a_result_is_not_believed():
     assert "result" not in decision
 
 
+@pytest.mark.parametrize("forged", [7, [], {"outcome": "released"}, {"verdicts": 5}])
+def test_a_decision_that_has_a_result_by_itself_has_none(forged):
+    (decision,) = join_decisions([{**DECISION, "result": forged}])
+    assert "result" not in decision
+    (decision,) = join_decisions([{**DECISION, "result": forged}, dict(RESULT)])
+    assert decision["result"]["outcome"] == "masked"
+
+
 def test_a_result_without_its_decision_is_none():
     assert join_decisions([dict(RESULT)]) == []
 

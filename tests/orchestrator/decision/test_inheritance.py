@@ -129,6 +129,7 @@ def test_every_key_of_the_section_has_its_place():
     assert set(ToolgateConfig.model_fields) == {
         *("redis", "namespace", "keys", "labels", "required", "shadow", "schedulers", "patience_ms"),
         *("max_hold_s", "defer_s", "verify", "on_bus_down", "on_gone", "redact", "offer_denied"),
+        "result_bytes",
         *("agent", "root_session", "parent_session", "lineage"),  # who it is: its own
     }
     assert get_args(ToolgateConfig.model_fields["on_bus_down"].annotation)

@@ -12,9 +12,10 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.events import Outcome
 
 FIELDS: Final = ("tool", "scheduler", "outcome", "agent", "session", "text")
-OUTCOMES: Final = frozenset((*get_args(Outcome), "late", "shadow"))
-"""Outcomes to filter by; also `late` (a verdict came late) and `shadow` (a shadow would have changed the
-decision)."""
+FLAGS: Final = ("late", "shadow", "result")
+OUTCOMES: Final = frozenset((*get_args(Outcome), *FLAGS))
+"""Outcomes to filter by; also `late` (a verdict came late), `shadow` (a shadow would have changed the
+decision) and `result` (the LLM did not get the result as it was)."""
 MAX_LENGTH: Final = 200
 
 
@@ -38,7 +39,7 @@ class Filter:
 
     def wants(self, decision: Mapping[str, Any], row: Mapping[str, Any], searched: str) -> bool:
         """Return whether a decision matches, given its record, row and text."""
-        flag = self.outcome in ("late", "shadow")
+        flag = self.outcome in FLAGS
         return (
             (not self.outcome or bool(row[self.outcome] if flag else row["outcome"] == self.outcome))
             and _fits(self.tool, decision["tool_name"], decision.get("final_tool"))
@@ -63,8 +64,12 @@ def filter_from(query: Mapping[str, str]) -> Filter:
 
 
 def _names(decision: Mapping[str, Any]) -> list[Any]:
-    heard = [one.get("scheduler") for one in decision.get("verdicts") or () if isinstance(one, Mapping)]
-    return [*heard, *(decision.get("silent") or ())]
+    result = decision.get("result")
+    names: list[Any] = []
+    for about in (decision, result if isinstance(result, Mapping) else {}):
+        names += [one.get("scheduler") for one in about.get("verdicts") or () if isinstance(one, Mapping)]
+        names += about.get("silent") or ()
+    return names
 
 
 def _fits(pattern: str, *names: Any) -> bool:
