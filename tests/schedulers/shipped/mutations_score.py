@@ -60,6 +60,19 @@ _CHANGES = (
     ),
     ("a call is under way only by its fact", _OUTCOMES, "if decision not in self._under_way:", "if False:"),
     ("a lost call is under way for ever", _OUTCOMES, "now - call.at < longest and", "True and"),
+    (
+        "a lost call is under way for a quarter of an hour",
+        _OUTCOMES,
+        "return min(LOST_S, max(LOST_MIN_S, LOST_TIMES * usual)) if usual else LOST_S",
+        "return LOST_S",
+    ),
+    ("waits are measured by the queue", _OUTCOMES, "        if places <= CROWD:\n", "        if True:\n"),
+    (
+        "one call that takes long makes a tool slow",
+        _SCORE,
+        "share = known.under_way / (known.under_way + known.weight + PRIOR_CALLS)",
+        "share = 1.0",
+    ),
     ("an end takes nothing off", _OUTCOMES, "            kept.open.pop(decision, None)\n", ""),
     (
         "an agent's undone work counts as done",

@@ -215,6 +215,18 @@ def test_a_lost_call_of_a_tool_that_is_known_is_given_up_long_before():
     assert outcomes.performance("b", 60.0 + LOST_TIMES * 10.0 - 1).under_way == 1
 
 
+def test_what_a_queue_added_is_no_duration_of_a_tool_that_is_idle_now():
+    outcomes = Outcomes([["a", "b"]])
+    for number in range(12):
+        begin(outcomes, f"d{number}", "a", 0.0)
+    for number in range(12):  # four at a time, each for a second
+        end(outcomes, "a", True, 1.0 + number // 4, f"d{number}", seconds=1.0 + number // 4)
+    known = outcomes.performance("a", 5.0)
+    assert (known.median_s, known.usual_s) == (1.0, 1.0)
+    assert 0.2 < known.place_s < 0.4  # what waits are told by
+    assert known.weight > 9
+
+
 def test_one_call_that_takes_long_makes_a_known_tool_little_slower_and_many_make_it_slow():
     def seconds(under_way):
         known = Performance(1.0, 40, 1.0, 1.0, weight=40.0, under_way=under_way, age_s=50.0)

@@ -55,14 +55,14 @@ MAX_CHANGES: Final = 64
 MAX_UNDER_WAY: Final = 20_000
 LOST_S: Final = 900.0
 """Longest time for which a call counts as under way if its end is not heard."""
-LOST_MIN_S: Final = 60.0
+LOST_MIN_S: Final = 30.0
 LOST_TIMES: Final = 20.0
 """The same as a multiple of the usual duration, and at least `LOST_MIN_S`: agents die while calls run, and
 lost calls must not look like a crowd, or like a tool that hangs."""
-LOST_CALLS: Final = 5.0
-"""Number of durations that must be known for that."""
 EXPECTED_S: Final = 2.0
 """Seconds in which the fact of a decision follows the verdict, unless a person is asked."""
+CROWD: Final = 4
+"""Number of calls that an alternative is believed to take at a time without a wait."""
 MAX_SECONDS: Final = 86_400.0
 SPREAD: Final = 0.4
 """Normal deviate of the usual duration: of log-normal durations the mean lies near the 65th percentile."""
@@ -111,11 +111,12 @@ class Performance(NamedTuple):
     calls: float = 0.0
     """Number of calls heard of lately; older ones count less."""
     median_s: float = 0.0
-    """Median of the durations of successful calls; 0 if none is known."""
+    """Median of the durations of successful calls that found no crowd, if there were any; 0 if none is
+    known."""
     usual_s: float = 0.0
     """65th percentile of these durations, which is near their mean; 0 if none is known."""
     weight: float = 0.0
-    """Number of durations that count for these."""
+    """Number of all durations that count."""
     place_s: float = 0.0
     """Seconds that a call takes for each call under way, itself included; 0 if not known."""
     under_way: int = 0
@@ -155,6 +156,10 @@ class _Sums:
     times: float = 0.0
     logs: float = 0.0
     squares: float = 0.0
+    plain: float = 0.0
+    """Number of durations of calls that found no crowd."""
+    plain_logs: float = 0.0
+    plain_squares: float = 0.0
     by_place: float = 0.0
     places: float = 0.0
     paid_failures: float = 0.0
@@ -178,6 +183,9 @@ class _Sums:
         self.times *= part
         self.logs *= part
         self.squares *= part
+        self.plain *= part
+        self.plain_logs *= part
+        self.plain_squares *= part
         self.by_place *= part
         self.places *= part
         self.paid_failures *= part
@@ -185,27 +193,33 @@ class _Sums:
 
     def reset(self) -> None:
         self.well = self.badly = self.times = self.logs = self.squares = self.by_place = self.places = 0.0
+        self.plain = self.plain_logs = self.plain_squares = 0.0
         self.in_a_row = 0
 
     def durations(self) -> tuple[float, float]:
-        """Return the median and the 65th percentile of the durations; 0 if none is known."""
-        if self.times < 1e-6:
-            return 0.0, 0.0
-        mean = self.logs / self.times
-        spread = SPREAD * math.sqrt(max(0.0, self.squares / self.times - mean * mean))
-        return math.exp(mean), math.exp(mean + spread)
+        """Return the median and the 65th percentile of the durations; 0 if none is known.
+
+        Those of calls that found no crowd count, if there are any. What a queue has added says nothing about
+        an alternative that is idle now; and it must not be the measure of waits, or they grow without bound.
+        """
+        if self.plain > 1e-6:
+            return _quantiles(self.plain, self.plain_logs, self.plain_squares)
+        return _quantiles(self.times, self.logs, self.squares)
 
     def longest_s(self) -> float:
         """Return the time for which a call counts as under way if its end is not heard."""
-        if self.times < LOST_CALLS:
-            return LOST_S
-        return min(LOST_S, max(LOST_MIN_S, LOST_TIMES * self.durations()[1]))
+        usual = _quantiles(self.times, self.logs, self.squares)[1]
+        return min(LOST_S, max(LOST_MIN_S, LOST_TIMES * usual)) if usual else LOST_S
 
     def record_time(self, seconds: float, places: int) -> None:
         log = math.log(max(seconds, _MIN_SECONDS))
         self.times += 1
         self.logs += log
         self.squares += log * log
+        if places <= CROWD:
+            self.plain += 1
+            self.plain_logs += log
+            self.plain_squares += log * log
         # A line through the origin: calls that found a crowd say most about the wait in one.
         self.by_place += seconds * places
         self.places += places * places
@@ -390,6 +404,15 @@ class Outcomes:
                 if now - call.at < longest and len(calls) <= MAX_UNDER_WAY:
                     break
                 self._end(decision)
+
+
+def _quantiles(count: float, logs: float, squares: float) -> tuple[float, float]:
+    """Return the median and the 65th percentile of log-normal durations; 0 if there are none."""
+    if count < 1e-6:
+        return 0.0, 0.0
+    mean = logs / count
+    spread = SPREAD * math.sqrt(max(0.0, squares / count - mean * mean))
+    return math.exp(mean), math.exp(mean + spread)
 
 
 def _seconds(told: Any) -> float | None:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from toolgate_bus.protocol.money import format_amount
 
-from toolgate_schedulers.shipped.score.outcomes import FAR_BELOW_PART, UNKNOWN, Outcomes, Performance
+from toolgate_schedulers.shipped.score.outcomes import CROWD, FAR_BELOW_PART, UNKNOWN, Outcomes, Performance
 
 RETRY: Final = 1.0
 """Cost of a failure, as a part of the dearest and slowest alternative: that of a request to an LLM."""
@@ -25,8 +25,6 @@ PRIOR_CALLS: Final = 2.0
 """Number of calls that a declared duration counts for."""
 AGES: Final = 1.5
 """Duration as a multiple of the mean age of the calls under way: twice that if all took the same time."""
-CROWD: Final = 4
-"""Number of calls that an alternative is believed to take at a time without a wait."""
 _LEAST: Final = 0.01
 """Least chance of success that is reckoned with."""
 
@@ -170,7 +168,7 @@ def _aged_s(known: Performance) -> float:
     aged = AGES * known.age_s
     if aged <= known.usual_s or not known.usual_s:
         return aged
-    share = known.under_way / (known.under_way + known.weight) if known.under_way else 1.0
+    share = known.under_way / (known.under_way + known.weight + PRIOR_CALLS)
     return known.usual_s * math.exp(share * math.log(aged / known.usual_s))
 
 
