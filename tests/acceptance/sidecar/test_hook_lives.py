@@ -124,7 +124,7 @@ def test_what_nobody_could_rule_on_is_denied_once_anybody_rules_though_nobody_is
 def test_a_sidecar_that_cannot_start_is_a_denial_where_anybody_is_required(client, short_directory):
     config = short_directory / "toolgate.yaml"
     config.write_text("patience: 7\n")
-    words = ("--config", str(config))
+    words = ("--config", str(config), "--timeout", "250")  # it is tried more than once
     with hook_world(short_directory, NOWHERE, "x") as world:
         answer = world.ask(client, event_of(client, {}), *REQUIRED, *words, timeout_s=WAIT_S)
         assert (answer.code, answer.err) == (0, "")
