@@ -1,6 +1,6 @@
 """Report the ejections of a scheduler: in its log, its metrics, and as notes for reports and the console.
 
-    outcomes ─▶ changes ─▶ log, `toolgate_ejections_total`, `toolgate_ejected`
+    outcomes ─▶ changes ─▶ log and metrics
                         └▶ notes, written to the store within a second
 
 Each replica follows the same facts and makes the same notes. A note that another replica overwrote is written
