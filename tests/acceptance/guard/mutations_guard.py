@@ -116,7 +116,7 @@ MUTANTS = (
         "a generator has ended when it is returned",
         f"{_GUARD}/streams.py",
         "    if not _is_stream(kind):\n        return _end_future",
-        "    if True:",
+        "    if True:\n        return _end_future",
         "test_guard_functions.py"
         "::test_a_pool_of_one_holds_one_generator_at_a_time_until_it_is_exhausted_or_closed",
     ),
