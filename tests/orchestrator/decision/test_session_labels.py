@@ -353,7 +353,13 @@ async def test_a_write_that_fails_is_counted_and_done_again(world, away, wait_un
     await wait_until(lambda: world.hub.labels._marks.get("s"))
 
 
-async def test_a_store_that_was_emptied_is_told_again_what_is_known(world, guarded, wait_until):
+@pytest.mark.parametrize(
+    "live_s", [limits.LIVE_S, -1.0], ids=["of one that asks", "of one that asks no more"]
+)
+async def test_a_store_that_was_emptied_is_told_again_what_is_known(
+    world, guarded, wait_until, monkeypatch, live_s
+):
+    monkeypatch.setattr(limits, "LIVE_S", live_s)
     await world.scheduler("giver", give("untrusted"))
     gate = await world.gate()
     await fetch(gate, "s")
