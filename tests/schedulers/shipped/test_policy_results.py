@@ -122,6 +122,16 @@ def test_the_first_rule_that_fits_decides_and_what_is_unseen_counts_against_the_
     assert given("get", result, ORDERED, **more).action == action
 
 
+def test_an_exception_that_was_not_seen_lets_no_result_pass():
+    text = (
+        "rules:\n"
+        "  - {on: result, tools: get, unless: {$result.secret: true}, action: allow}\n"
+        "  - {on: result, tools: get, action: deny}\n"
+    )
+    told = [given("get", {"secret": one}, text).action for one in (False, True, HIDDEN)]
+    assert told == ["continue", "deny", "deny"]
+
+
 def test_what_could_not_be_seen_is_named():
     reason = given("get", {"owner": HIDDEN}, ORDERED).reason
     assert reason == "nobody may see what get gave (rule 2; $result.owner could not be seen whole)"
