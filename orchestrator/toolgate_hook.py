@@ -34,7 +34,7 @@ BEFORE = {
 }
 """Events that are asked about, by client."""
 AFTER = {
-    "claude": ("PostToolUse", "PostToolUseFailure"),
+    "claude": ("PostToolUse", "PostToolBatch"),
     "codex": ("PostToolUse",),
     "gemini": ("AfterTool",),
     "cursor": ("postToolUse",),

@@ -1,8 +1,8 @@
-"""Claude Code's hooks `PreToolUse`, `PostToolUse`, `PostToolUseFailure` and `UserPromptSubmit`. Pure.
+"""Claude Code's hooks for calls, their results and failures, batches of calls, and prompts. Pure.
 
 It follows the hooks reference and the behaviour of 2.1.319 (November 2026). They are commands, or asked over
 HTTP. A sub-agent's calls bear `agent_id` and `agent_type` beside the session of the whole conversation. The
-words of a tool that failed cannot be replaced: to keep them from the LLM, the turn ends.
+words of a tool that failed cannot be replaced: to keep them from the LLM, the turn ends with the batch.
 """
 
 from collections.abc import Mapping
@@ -14,6 +14,7 @@ from toolgate_orchestrator.coding_agents.event import (
     MAX_TEXT,
     Ability,
     HookEvent,
+    MalformedEvent,
     RuledResult,
     arguments_of,
     text_of,
@@ -23,7 +24,10 @@ from toolgate_orchestrator.coding_agents.given_text import text_of_given
 
 BEFORE: Final = "PreToolUse"
 AFTER: Final = ("PostToolUse", "PostToolUseFailure")
+BATCH: Final = "PostToolBatch"
 PROMPT: Final = "UserPromptSubmit"
+MAX_BATCH: Final = 1000
+"""Maximum number of calls of one batch."""
 CAN: Final[frozenset[Ability]] = frozenset({"arguments", "ask"})
 
 
@@ -32,6 +36,8 @@ def read(fields: Mapping[str, Any], client: str = "claude", can: frozenset[Abili
     name = text_of(fields, "hook_event_name", needed=True)
     if name == PROMPT:
         return read_prompt(fields, client, name)
+    if name == BATCH and client == "claude":
+        return _read_batch(fields, name)
     if name != BEFORE and name not in AFTER:
         return HookEvent(client, name, "other")
     arguments, whole = arguments_of(fields, "tool_input")
@@ -53,7 +59,30 @@ def read(fields: Mapping[str, Any], client: str = "claude", can: frozenset[Abili
         "fail" if failed else "succeed",
         kind if failed else "",
         result=fields.get("error") if failed else fields.get("tool_response"),
-        can_withhold=name in AFTER,
+        can_withhold=name in AFTER and not failed,
+        ends_turn=failed,
+    )
+
+
+def _read_batch(fields: Mapping[str, Any], name: str) -> HookEvent:
+    """Read the event after all calls of one response, before the LLM is asked again."""
+    told = fields.get("tool_calls")
+    if not isinstance(told, list) or len(told) > MAX_BATCH:
+        raise MalformedEvent(f"tool_calls is no list of at most {MAX_BATCH} calls")
+    shared = {one: fields.get(one) for one in ("session_id", "cwd", "agent_id", "agent_type", "prompt_id")}
+    calls = tuple(
+        read({**one, **shared, "hook_event_name": AFTER[0]})._replace(outcome="fail", ends_turn=True)
+        for one in told
+        if isinstance(one, dict)
+    )
+    return HookEvent(
+        "claude",
+        name,
+        "batch",
+        session=text_of(fields, "session_id", needed=True),
+        agent_id=text_of(fields, "agent_id"),
+        agent_type=text_of(fields, "agent_type"),
+        calls=calls,
     )
 
 
@@ -73,16 +102,12 @@ def read_prompt(fields: Mapping[str, Any], client: str, name: str) -> HookEvent:
 
 def give(event: HookEvent, given: RuledResult) -> dict[str, Any]:
     """Return the answer that gives the LLM a ruled result in place of the tool's own."""
-    if event.outcome != "succeed":
-        return _end_turn(text_of_given(given))
     output = make_output(event.tool, event.result, given)
     return _replace(output.value, "" if output.is_sure else text_of_given(given))
 
 
 def withhold(event: HookEvent, words: str) -> dict[str, Any]:
     """Return the answer that keeps a result from the LLM."""
-    if event.outcome != "succeed":
-        return _end_turn(words)
     output = withhold_output(event.tool, event.result, words)
     return _replace(output.value, "" if output.is_sure else words)
 
@@ -95,10 +120,11 @@ def refuse_prompt(reason: str) -> dict[str, Any]:
 def _replace(output: Any, ends: str) -> dict[str, Any]:
     """Return the answer with another output; with `ends`, the turn ends: the client may not take it."""
     told = {"hookEventName": AFTER[0], "updatedToolOutput": output}
-    return {**(_end_turn(ends) if ends else {}), "hookSpecificOutput": told}
+    return {**(end_turn(ends) if ends else {}), "hookSpecificOutput": told}
 
 
-def _end_turn(words: str) -> dict[str, Any]:
+def end_turn(words: str) -> dict[str, Any]:
+    """Return the answer that ends the turn before the LLM is asked; the user reads the words."""
     return {"continue": False, "stopReason": words}
 
 

@@ -34,9 +34,9 @@ class HookEvent(NamedTuple):
     client: str
     name: str
     """Name of the event in the client's words."""
-    kind: Literal["before", "after", "prompt", "other"]
-    """Kind of the event: `before` a call, `after` a call, a `prompt` of the user that is to begin a turn, or
-    `other`, which Toolgate ignores."""
+    kind: Literal["before", "after", "batch", "prompt", "other"]
+    """Kind of the event: `before` a call, `after` a call, after a `batch` of calls (before the LLM is asked),
+    a `prompt` of the user that is to begin a turn, or `other`, which Toolgate ignores."""
     tool: str = ""
     arguments: Mapping[str, Any] = {}
     session: str = ""
@@ -62,8 +62,12 @@ class HookEvent(NamedTuple):
     """What the tool gave, or the words of its error, for `after`."""
     can_withhold: bool = False
     """True if an answer to this event can keep the result from the LLM, for `after`."""
+    ends_turn: bool = False
+    """True if only an answer to the `batch` that follows can keep the result from the LLM, for `after`."""
     text: str = ""
     """Words of the user, for `prompt`."""
+    calls: tuple["HookEvent", ...] = ()
+    """Calls of a `batch`, each as after it, with the result as the LLM is to get it."""
 
 
 class HookDecision(NamedTuple):

@@ -95,6 +95,11 @@ def write_result(client: str, event: HookEvent, given: RuledResult) -> bytes:
         return _dump(module.withhold(event, _words(RESULT_FAULT.format("it cannot be written"))))
 
 
+def write_end(client: str, event: HookEvent, words: str) -> bytes:
+    """Return the client's answer to a batch: the turn ends, and its LLM reads none of it; empty without words."""
+    return _dump(_module(client).end_turn(_words(words))) if words and event.kind == "batch" else b""
+
+
 def _let_pass(client: str) -> dict[str, Any] | None:
     """Return the answer that lets a prompt pass."""
     return {"continue": True} if client == "cursor" else None
@@ -106,6 +111,8 @@ def write_fault(client: str, event: HookEvent | None, reason: str, *, denies: bo
     if event is not None and event.kind == "prompt":
         refused = module.refuse_prompt(_words(PROMPT_FAULT.format(reason))) if denies else _let_pass(client)
         return _dump(refused)
+    if event is not None and event.kind == "batch":
+        return write_end(client, event, RESULT_FAULT.format(reason)) if denies else b""
     if event is not None and event.kind != "before":
         if not (denies and event.can_withhold):
             return b""

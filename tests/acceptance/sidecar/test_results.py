@@ -89,6 +89,31 @@ def test_a_result_is_ruled_on_by_a_sidecar_that_never_saw_its_call(world):
     assert SECRET.encode() not in world.ask("claude", done, *REQUIRED).out
 
 
+def test_a_turn_of_claude_code_ends_with_the_batch_in_which_a_failed_call_gave_what_is_hidden(world):
+    def batch(*calls):
+        told = [{**one, "tool_response": words} for one, words in calls]
+        return {"hook_event_name": "PostToolBatch", "session_id": "s-1", "tool_calls": told}
+
+    def make(number):
+        before = {**event_of("claude", {"command": "ls"}, f"call-{number}"), "tool_name": "Bash"}
+        world.ask("claude", before, *REQUIRED)
+        return before, {name: before[name] for name in ("tool_name", "tool_input", "tool_use_id")}
+
+    before, told = make(1)
+    failed = {**before, "hook_event_name": "PostToolUseFailure", "error": f"Exit code 1\n{SECRET}"}
+    assert world.ask("claude", failed, *REQUIRED).out == b""
+    answer = world.ask("claude", batch((told, SECRET)), *REQUIRED)
+    assert answer.said["continue"] is False
+    assert "[withheld: a key]" in answer.said["stopReason"]
+    _, untold = make(2)  # the client tells no hook of this failure
+    answer = world.ask("claude", batch((told, "x"), (untold, f"no {SECRET}")), *REQUIRED)
+    assert answer.said["continue"] is False
+    before, passed = make(3)
+    done = {**before, "hook_event_name": "PostToolUse", "tool_response": {"stdout": SECRET, "stderr": ""}}
+    assert b"updatedToolOutput" in world.ask("claude", done, *REQUIRED).out
+    assert world.ask("claude", batch((passed, SECRET)), *REQUIRED).out == b""  # it was ruled on
+
+
 def test_a_held_result_is_waited_for_and_withheld_before_the_client_gives_up(world):
     before, done = after("codex", f"hold-me {SECRET}")
     world.ask("codex", before, *REQUIRED)

@@ -12,11 +12,12 @@ from toolgate_bus.protocol.events import MaskedPart
 from toolgate_bus.ruling.results import mask_parts
 from toolgate_orchestrator.calls.result_parts import describe_data
 from toolgate_orchestrator.coding_agents.claude_output import make_output, withhold_output
-from toolgate_orchestrator.coding_agents.event import HookDecision
+from toolgate_orchestrator.coding_agents.event import HookDecision, MalformedEvent
 from toolgate_orchestrator.coding_agents.translation import (
     CLIENTS,
     read_event,
     write_answer,
+    write_end,
     write_fault,
     write_result,
 )
@@ -113,14 +114,25 @@ def test_cursor_takes_another_result_of_mcp_tools_alone():
     assert refused == {"updated_mcp_tool_output": {"content": [{"type": "text", "text": WORDS}]}}
 
 
-def test_the_words_of_a_failed_tool_of_claude_code_end_the_turn_where_any_are_hidden():
+def test_the_words_of_a_failed_tool_of_claude_code_are_withheld_by_the_batch_alone():
     fixture = load_named("claude", "post_tool_use_failure")["event"]
     event = read_event("claude", json.dumps({**fixture, "error": f"Exit code 1\n{SECRET}"}).encode())
-    assert event.result == f"Exit code 1\n{SECRET}"
-    answer = json.loads(write_result("claude", event, masked(event.result, ("", 12, 22, "a key"))))
-    assert answer["continue"] is False
-    assert "[withheld: a key]" in answer["stopReason"]
-    assert SECRET not in json.dumps(answer)
+    assert (event.result, event.can_withhold, event.ends_turn) == (f"Exit code 1\n{SECRET}", False, True)
+    assert write_result("claude", event, withhold("denied", "no")) == b""
+    told_of = load_named("claude", "post_tool_batch")["event"]
+    batch = read_event("claude", json.dumps(told_of).encode())
+    (call,) = batch.calls
+    assert (call.tool, call.call_id, call.result, call.outcome) == (
+        "Bash",
+        "toolu_01DUzQ",
+        "Exit code 1\nnotes",
+        "fail",
+    )
+    assert write_end("claude", batch, "") == b""
+    answer = json.loads(write_end("claude", batch, "that is kept"))
+    assert answer == {"continue": False, "stopReason": "that is kept"}
+    with pytest.raises(MalformedEvent, match="tool_calls"):
+        read_event("claude", json.dumps({**told_of, "tool_calls": {}}).encode())
 
 
 READ = {

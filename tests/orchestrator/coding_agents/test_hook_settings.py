@@ -191,7 +191,7 @@ def test_installed_again_with_other_options_the_entries_are_replaced_and_the_fir
     again = HookSettings("claude", ("policy", "cost-aware"), 600, "/etc/tg.yaml", "reviewer", COMMAND)
     assert install("claude", place, again).changed == "updated"
     handlers = list(find_handlers(json.loads(path.read_text()), "claude"))
-    assert len(handlers) == 4
+    assert len(handlers) == 5
     assert "--required cost-aware --config /etc/tg.yaml --agent reviewer" in path.read_text()
     uninstall("claude", place)
     assert path.read_text() == '{"model": "opus"}\n'

@@ -53,12 +53,11 @@ CLIENTS: Final[Mapping[str, ClientFiles]] = {
         ".claude/settings.json",
         ".claude/settings.json",
         "PreToolUse",
-        ("PostToolUse", "PostToolUseFailure"),
+        ("PostToolUse", "PostToolUseFailure", "PostToolBatch"),
         "UserPromptSubmit",
         home="CLAUDE_CONFIG_DIR",
         notes=(
             "Results are masked, replaced or withheld, from 2.1.233 on. For a failed tool the turn ends.",
-            "A failure that the client tells no hook, such as a missing file, is not ruled on.",
             "Sub-agents ask as well, and are shown below their agent; versions before 2.1.233 did not ask.",
             "From 2.1.295 on, a hook that crashes or is late denies the call (onFailure: block).",
         ),

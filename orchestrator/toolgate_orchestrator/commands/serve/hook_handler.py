@@ -27,9 +27,11 @@ from toolgate_orchestrator.calls.result_parts import describe_data
 from toolgate_orchestrator.coding_agents.agent_tree import AgentPlace, AgentTree
 from toolgate_orchestrator.coding_agents.call_memory import CallMemory
 from toolgate_orchestrator.coding_agents.event import PROBE, PROBED, HookDecision, HookEvent, MalformedEvent
+from toolgate_orchestrator.coding_agents.given_text import text_of_given
 from toolgate_orchestrator.coding_agents.translation import (
     read_event,
     write_answer,
+    write_end,
     write_fault,
     write_result,
 )
@@ -104,6 +106,10 @@ class HookHandler:
         """Sessions whose user has seen that line."""
         self._turn_s = max(1.0, min(TURN_S, idle_s or TURN_S))
         self._calls = CallMemory[KeptCall](MAX_KEPT)
+        self._settled: OrderedDict[tuple[str, ...], None] = OrderedDict()
+        """Calls whose results were ruled on, and those that were denied."""
+        self._ends: OrderedDict[tuple[str, ...], str] = OrderedDict()
+        """Agents whose turns must end before their LLM is asked, each with the words for the user."""
         self._tree = AgentTree()
 
     async def answer(self, client: str, body: bytes, timeout_s: float, gone: Gone, agent: str = "") -> bytes:
@@ -121,8 +127,11 @@ class HookHandler:
                 ruling = await self._rule(event, timeout_s, gone, agent or client)
                 return write_answer(client, event, ruling, self._find_notice(event, ruling))
             if event.kind == "after":
-                given = await self._end(event, timeout_s, gone, agent or client)
-                return b"" if given is None else write_result(client, event, given)
+                return await self._answer_after(event, timeout_s, gone, agent or client)
+            if event.kind == "batch":
+                return write_end(
+                    client, event, await self._end_batch(event, timeout_s, gone, agent or client)
+                )
             if event.kind == "prompt":
                 return write_answer(client, event, await self._rule_on_prompt(event, timeout_s, gone, agent))
             return b""
@@ -149,6 +158,8 @@ class HookHandler:
         """Return whether a call may not run, or a result or prompt may not be given, if nobody could rule."""
         if event is None or event.kind == "before":
             return self._denies()
+        if event.kind == "batch":
+            return RESULTS in self._required
         results, service = self._service.results, self._service
         return results.must_rule_on(event.tool) if event.kind == "after" else service.must_rule_on(INPUT)
 
@@ -203,6 +214,8 @@ class HookHandler:
         ruling = read_decision(body)
         if ruling.outcome != "deny":
             self._keep(event, asked, body, ruling)
+        else:
+            self._settle(event)
         return ruling
 
     def _keep(
@@ -215,6 +228,39 @@ class HookHandler:
         self._calls.keep(event, kept, others)
 
     # ------------------------------------------------------------------ after
+
+    async def _answer_after(self, event: HookEvent, timeout_s: float, gone: Gone, agent: str) -> bytes:
+        given = await self._end(event, timeout_s, gone, agent)
+        self._settle(event)
+        if given is None:
+            return b""
+        if event.ends_turn and given.changed:
+            self._ends[place_of(event)] = text_of_given(given)
+            return b""
+        return write_result(event.client, event, given)
+
+    async def _end_batch(self, event: HookEvent, timeout_s: float, gone: Gone, agent: str) -> str:
+        """Return the words for the user if the turn must end, so that no LLM reads what the batch gave.
+
+        Of some failures the client tells nothing before: they are ruled on here.
+        """
+        words = self._ends.pop(place_of(event), "")
+        for one in event.calls:
+            if words or (one.call_id and place_of(one, one.call_id) in self._settled):
+                continue
+            given = await self._give(one, None, timeout_s, gone, agent)
+            if given is not None and given.changed:
+                words = text_of_given(given)
+        return words
+
+    def _settle(self, event: HookEvent) -> None:
+        """Note that nothing of this call is to be ruled on any more: it was denied, or has its ruling."""
+        if not event.call_id:
+            return
+        self._settled[place_of(event, event.call_id)] = None
+        for kept in (self._settled, self._ends):
+            while len(kept) > MAX_KEPT:
+                kept.popitem(last=False)
 
     async def _end(self, event: HookEvent, timeout_s: float, gone: Gone, agent: str) -> GivenResult | None:
         """Report the end of a call. Return what its LLM may get of the result; None if nobody rules."""
@@ -229,7 +275,7 @@ class HookHandler:
             id_ = body["id"] if body["outcome"] in ("continue", "modify") else ""
         given: GivenResult | None = None
         try:
-            if event.can_withhold and event.outcome != "release":
+            if (event.can_withhold or event.ends_turn) and event.outcome != "release":
                 given = await self._give(event, self._service.calls.find_ruled(id_), timeout_s, gone, agent)
         finally:
             if id_:
@@ -264,6 +310,11 @@ class HookHandler:
         point = event._replace(tool=INPUT, arguments={"text": event.text}, can=frozenset())
         asked = request_of(point, self._tree.place(point), timeout_s, agent or event.client)
         return read_decision(await self._service.decide(asked, gone, may_name_point=True))
+
+
+def place_of(event: HookEvent, *more: str) -> tuple[str, ...]:
+    """Return the agent of an event, as a key."""
+    return (event.client, event.session, event.agent_id, *more)
 
 
 def request_of(event: HookEvent, place: AgentPlace, timeout_s: float, agent: str) -> DecideRequest:
