@@ -17,7 +17,7 @@ MUTANTS = (
         "wire",
         "a phase that nobody announced is asked",
         f"{ORCHESTRATOR}/decision/link/recipients.py",
-        "elif phase not in one.phases and not (phase != ADMIT and ADMIT in one.phases):",
+        "elif phase not in one.phases and not (phase != ADMIT and one.is_last_only):",
         "if False:",
         f"{TESTS}::test_who_does_not_rule_on_replacements_is_not_asked_about_them_and_vetoes_them_if_required",
     ),

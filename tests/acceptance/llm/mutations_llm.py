@@ -19,7 +19,7 @@ MUTANTS = (
         "requests",
         "who rules on every tool is asked about requests",
         f"{BUS}/protocol/llm.py",
-        "return tuple(glob for glob in globs if glob.startswith(LLM)) if name.startswith(LLM) else globs",
+        "return tuple(glob for glob in globs if glob.startswith(prefix))",
         "return globs",
         f"{_GATE}::test_who_does_not_name_requests_is_not_asked_about_them",
     ),

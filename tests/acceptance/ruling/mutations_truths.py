@@ -97,7 +97,7 @@ MUTANTS = (
         4,
         "a verdict on the replacement as it was is one on what it is now",
         f"{BUS}/protocol/packing.py",
-        "AGAIN if again else number",
+        "AGAIN_NUMBERS.get(phase, 3) if again else number",
         "number",
         "orchestrator/decision/test_consent.py",
     ),
