@@ -269,6 +269,12 @@ def test_what_became_of_a_result_stands_below_its_decision_and_is_filtered_by(tm
     assert "result masked  pii: cards" in printed
     assert "pii  mask  2.0 ms  card at /a/0, characters 2 to 9, all of it" in printed
     assert "slow  silent" in printed
+    facts[4]["disagreeing"] = ["trial"]
+    trials = ("--from", kept(tmp_path / "trials", facts), "--shadow", "--json")
+    assert [one["tool_name"] for one in shown(*trials) if "totals" not in one] == ["tool1"]
+    assert [one for one in shown(*trials, "--scheduler", "other") if "totals" not in one] == []
+    printed = toolgate("--from", tmp_path / "trials", "--shadow")
+    assert "trial would have withheld the result, or changed it" in printed
     told = toolgate("show", decision(0)["id"], "--from", archive)
     assert "Its result" in told
     assert "pii masked parts of it: card at /a/0, characters 2 to 9, all of it." in told

@@ -58,13 +58,20 @@ def explain_result(decision: Fact) -> Iterable[str]:
         yield f"{name} gave no answer about it in time."
     if type(cut := result.get("cut")) is int and cut:
         yield f"Its last {cut:,} bytes were cut off, as no scheduler was sent them."
-    disagreeing = result.get("disagreeing")
-    named = {str(one) for one in disagreeing} if isinstance(disagreeing, list) else set[str]()
-    for verdict in told:
-        late = verdict.get("disagreeing")
-        named |= {str(one) for one in late} if isinstance(late, list) else set()
-    for name in sorted(named):
+    for name in list_result_shadows(result):
         yield f"Had the shadow {name} counted, the LLM would not have got the result so."
+
+
+def list_result_shadows(result: object) -> list[str]:
+    """Return the shadows that would have changed what became of a result, by name."""
+    if not isinstance(result, Mapping):
+        return []
+    verdicts = result.get("verdicts")
+    named = set[str]()
+    for told in (result, *(verdicts if isinstance(verdicts, list) else ())):
+        names = told.get("disagreeing") if isinstance(told, Mapping) else None
+        named |= {str(one) for one in names} if isinstance(names, list) else set()
+    return sorted(named)
 
 
 def describe_masks(verdict: Fact) -> str:

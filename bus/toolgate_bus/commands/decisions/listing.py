@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, cast
 
 from toolgate_bus.commands.decisions.explained import MIN_WAITED_S, aftermath, explain
-from toolgate_bus.commands.decisions.explained_results import describe_masks
+from toolgate_bus.commands.decisions.explained_results import describe_masks, list_result_shadows
 from toolgate_bus.commands.decisions.filters import Filters
 from toolgate_bus.commands.decisions.source import REMEMBERED, ServerSource, Source, decisions_in, facts_for
 from toolgate_bus.commands.decisions.wait import describe_wait
@@ -189,12 +189,15 @@ class DecisionListView:
 
     def wants(self, decision: Fact) -> bool:
         """Return whether a decision is to be shown."""
-        return self.filters.match(decision) and (not self.shadow or bool(self._changes(decision)))
+        would = not self.shadow or self._changes(decision) or self._result_shadows(decision)
+        return self.filters.match(decision) and bool(would)
 
     def show(self, decision: Fact) -> None:
         """Print a decision. With --shadow, print it only if there is something new to say of it."""
         found = self._changes(decision) if self.shadow else []
-        news = {(one.scheduler, one.change) for one in found} - self.told.get(decision["id"], set())
+        others = self._result_shadows(decision) if self.shadow else []
+        news = {(one.scheduler, str(one.change)) for one in found} | {(name, "result") for name in others}
+        news -= self.told.get(decision["id"], set())
         if self.shadow and not news:
             return
         self.told.setdefault(decision["id"], set()).update(news)
@@ -204,6 +207,9 @@ class DecisionListView:
         else:
             print_decision(console, decision)
             print_disagreements(console, found)
+            for name in others:
+                words = "would have withheld the result, or changed it"
+                console.print(f"{_MARGIN}[bold]{escape(name)}[/] {words}", soft_wrap=True)
 
     def totals(self, totals: Mapping[str, ShadowTotals]) -> None:
         """Print the totals of shadows."""
@@ -218,6 +224,11 @@ class DecisionListView:
             err_console.print(
                 f"{escape(who)} verdict in the record. Start one: toolgate scheduler run NAME --shadow"
             )
+
+    def _result_shadows(self, decision: Fact) -> list[str]:
+        """Return the shadows, all or the chosen, that would have changed what became of the result."""
+        names = list_result_shadows(decision.get("result"))
+        return [name for name in names if self.shadow in (True, name)]
 
     def _changes(self, decision: Fact) -> list[Disagreement]:
         """Return the changes of all shadows, or of the chosen; none if the decision cannot be compared."""
