@@ -40,7 +40,7 @@ class ScriptedClient(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClien
     """Says what its voice says."""
 
     def __init__(self, voice):
-        super().__init__()
+        super().__init__(function_invocation_configuration={"include_detailed_errors": True})
         self.voice = voice
 
     def _inner_get_response(self, *, messages, stream, options, **_):

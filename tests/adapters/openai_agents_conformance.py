@@ -104,7 +104,12 @@ def _build(scene, is_async=True):
 
 
 def _tools(scene, names, is_async):
-    return [function_tool(one) for one in scene.toolbox.functions(*names, is_async=is_async)]
+    functions = scene.toolbox.functions(*names, is_async=is_async)
+    return [function_tool(one, failure_error_function=_tell_error) for one in functions]
+
+
+def _tell_error(context, error):
+    return f"It failed: {error}"  # more than the SDK tells a model by itself
 
 
 def _agent(scene, actor, is_async):
