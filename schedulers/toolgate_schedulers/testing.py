@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import json
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +251,10 @@ class _Ears:
     def on_pauses(self, found: StandingPauses) -> Sequence[str]:
         """Return nothing: no session is behind these questions."""
         return ()
+
+    def on_labels_changed(self, sessions: Sequence[str], done: Callable[[], None]) -> None:
+        """Call `done`: no session is behind these questions."""
+        done()
 
     def holds(self) -> Sequence[HoldPlace]:
         """Return nothing: holds are kept in memory."""

@@ -38,10 +38,9 @@ class AgentNamer(framework.AgentMiddleware):  # type: ignore[misc] # Any where t
     async def _rule_input(self, context: framework.AgentContext) -> None:
         """Put the words that the agent may get in place of the user's. Raise CallDenial."""
         last = context.messages[-1] if context.messages else None
-        is_text = (
-            last is not None and last.role == "user" and all(one.type == "text" for one in last.contents)
-        )
-        if not is_text or tool_place() is not None:  # an answer to a question, or an LLM's words
+        if last is None or last.role != "user" or any(one.type != "text" for one in last.contents):
+            return  # an answer to a question
+        if tool_place() is not None:  # an LLM's words
             return
         text = "\n".join(one.text for one in last.contents)
         words = await self.gate.guard.turn_input(text, self.gate.place(context.session))
