@@ -247,6 +247,9 @@ class _Ears:
         """Return nothing: no session is behind these questions."""
         return ()
 
+    def on_labels_changed(self, sessions: Sequence[str], done: Callable[[], None]) -> None:
+        """Do nothing: no session is behind these questions."""
+
     def holds(self) -> Sequence[HoldPlace]:
         """Return nothing: holds are kept in memory."""
         return ()
