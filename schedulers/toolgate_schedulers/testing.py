@@ -12,7 +12,7 @@ schedulers are not merged here, as only orchestrators do that.
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
