@@ -8,7 +8,7 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 
-Part = Literal["rule", "table", "labels", "verdict", "ask", "record", "subscriber", "span", "result"]
+Part = Literal["rule", "table", "labels", "verdict", "ask", "record", "result", "subscriber", "span"]
 BROKEN: Final = (Exception, asyncio.CancelledError)
 """Exceptions that a plain function may raise. Nobody cancels it, so CancelledError is a fault as well."""
 MAX_REPORTS: Final = 256
