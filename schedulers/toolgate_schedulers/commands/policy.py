@@ -246,7 +246,7 @@ def run_cases(
           arguments: {path: notes.txt}
           agent: clerk
           labels: {team: docs}
-          expect: deny                     # allow, deny, ask, wait, mask, withheld
+          expect: deny                     # or: allow, ask, wait, mask, withheld
           rule: keep notes                 # its name, or: rule 1, default
           reason: "*for people*"           # a glob
         - tool: deploy                     # for after, unless_after, at_most
