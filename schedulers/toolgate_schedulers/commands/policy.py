@@ -246,7 +246,7 @@ def run_cases(
           arguments: {path: notes.txt}
           agent: clerk
           labels: {team: docs}
-          expect: deny                     # allow, deny, ask, wait, mask, or withheld
+          expect: deny                     # or: allow, ask, wait, mask, withheld
           rule: keep notes                 # its name, or: rule 1, default
           reason: "*for people*"           # a glob
         - tool: deploy                     # for after, unless_after, at_most
@@ -258,8 +258,7 @@ def run_cases(
           expect: allow
         - tool: read_file                  # with a result: what the agent sees
           result: {owner: ann, key: AKIAIOSFODNN7EXAMPLE}
-          masked: \\[api key]               # names of what is hidden
-          shown: {owner: ann, key: "\\[withheld: api key]"}
+          masked: ["api key"]              # names of what is hidden
         - {tool: fetch_page, result: Hello, labelled: {source: untrusted}}
         - {tool: send_mail, session_labels: {source: untrusted}, expect: deny}
 

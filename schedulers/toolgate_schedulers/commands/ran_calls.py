@@ -12,7 +12,7 @@ from typing import Any, Final
 from toolgate_bus.facts.recorded_message import RAW
 from toolgate_bus.facts.recording import RunArchive
 from toolgate_bus.protocol.fact_events import TOOL_ENDS, TOOL_POST, TOOL_UNUSED
-from toolgate_bus.protocol.llm import LLM
+from toolgate_bus.protocol.names import RESERVED_PREFIXES
 
 from toolgate_schedulers.shipped.policy.suggestions.suggestions import SeenCall
 
@@ -55,7 +55,7 @@ class RanCalls:
 
     def _begin(self, fact: Mapping[str, Any]) -> SeenCall | None:
         tool, arguments = fact.get("final_tool"), fact.get("final_input")
-        if str(fact.get("tool_name")).startswith(LLM):
+        if str(fact.get("tool_name")).startswith(RESERVED_PREFIXES):
             return None
         if fact.get("outcome") not in _ALLOWED or not isinstance(tool, str):
             self.left_out["denied" if fact.get("outcome") == "deny" else "not decided"] += 1

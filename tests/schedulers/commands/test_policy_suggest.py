@@ -39,6 +39,7 @@ def test_only_calls_that_ran_well_count_in_the_form_in_which_they_ran() -> None:
         decision(5, outcome="deny", final_tool=None, final_input=None),
         decision(6, outcome="modify", final_tool="other", final_input={"n": "changed"}, root_session="root"),
         decision(7, tool_name="llm:request", final_tool="llm:request"),
+        decision(8, tool_name="turn:output", final_tool="turn:output"),
         decision(8, final_input=None, cut=True),
         end(0),
         end(1, success=False),

@@ -189,8 +189,8 @@ _CHANGES = (
     (
         "a call by itself may be more than the sum",
         f"{POLICY}/order.py",
-        "_total([*own, *ran])",
-        "_total([*ran])",
+        "for all_ in ([arguments], [",
+        "for all_ in ([], [",
         f"{ORDER}::test_an_argument_is_added_up_over_all_calls_of_a_session",
     ),
     (

@@ -83,9 +83,10 @@ async def test_a_rule_on_order_is_about_what_the_calls_before_gave(key, first):
 
 
 async def test_a_result_that_nobody_saw_counts_against_the_call():
-    async with trial(Policy, config={"rules": [APPROVED, TAINTED]}) as here:
+    any_approval = {"tools": "go", "after": {"tool": "approve", "result": {"ok": True}}}
+    async with trial(Policy, config={"rules": [APPROVED, TAINTED, any_approval]}) as here:
         await runs(here, "approve", {"ok": True, "id": "a"}, asked=False)
-        assert await pays(here, "a") == "deny"
+        assert [await pays(here, "a", tool) for tool in ("pay", "go")] == ["deny", "deny"]
         assert await pays(here, "a", "send") == "continue"
         await runs(here, "read", "clear")
         assert await pays(here, "a", "send") == "continue"

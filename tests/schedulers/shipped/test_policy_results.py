@@ -8,6 +8,7 @@ from toolgate_bus.protocol.events import AskUser, Continue, Deny, Mask, Modify, 
 from toolgate_bus.ruling.local_table import LocalTable
 from toolgate_bus.ruling.results import mask_parts
 from toolgate_schedulers.shipped.policy.scheduler import Policy, PolicyConfig, explain_ruling, rule_on
+from toolgate_schedulers.shipped.rule_listing import list_subjects
 from toolgate_schedulers.testing import question, trial
 
 pytestmark = pytest.mark.pure
@@ -362,6 +363,27 @@ async def test_results_come_over_the_wire_and_masks_go_back():
         assert left(verdict, result) == {"text": ["key [withheld: api key]"], "n": 1}
         assert verdict.session_labels == {"source": ("untrusted",)}
         assert (await here.ask("send_mail", session_labels={"source": ("untrusted",)})).action == "deny"
+
+
+def test_a_check_compares_tools_and_arguments_of_rules_on_results_and_nothing_of_the_results():
+    text = """
+rules:
+  - {on: result, tools: get, when: {$result.a: 1, path: x}, unless: {$result: "*y*", kind: z}, action: deny}
+  - {on: output, when: {text: a}, action: deny}
+  - tools: pay
+    after: {tool: approve, result: {ok: true}, same: {$.id: $result.id}}
+    at_most: {sum: $.amount, n: 1000}
+"""
+    told = [
+        (one.place, tuple(one.when), tuple(path for _, path in one.paths), one.is_listed)
+        for one in list_subjects(config(text))
+    ]
+    assert told == [
+        (("rules", 0, "tools"), ("path",), (), True),
+        (("rules", 0, "tools"), ("kind",), (), False),
+        (("rules", 2, "tools"), (), ("$.id", "$.amount"), True),
+        (("rules", 2, "after", "tool"), (), (), True),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ MAX_PATHS: Final = 32_768
 """Most characters that the paths of all parts have together."""
 CUT_OFF: Final = "cut off"
 """Name of the last word of a result that was cut off: the rest of it might have shown that it is a secret."""
-_EACH_TEXT: Final = 64
+_EACH_TEXT: Final = 200
 """Steps that a text takes, however short."""
 _EACH_NUMBER: Final = 600
 """Steps that a number takes which may be that of a card."""

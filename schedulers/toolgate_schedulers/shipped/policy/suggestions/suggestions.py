@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.protocol import placeholders
-from toolgate_bus.protocol.llm import LLM
+from toolgate_bus.protocol.names import RESERVED_PREFIXES
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.telemetry.printable import shorten, visible
 
@@ -90,7 +90,7 @@ class Suggestions:
 
     def add(self, call: SeenCall) -> None:
         """Take a call that ran."""
-        if call.tool.startswith(LLM):
+        if call.tool.startswith(RESERVED_PREFIXES):
             return
         evidence = self._tools.get(call.tool)
         if evidence is None:
