@@ -96,7 +96,7 @@ def write_result(client: str, event: HookEvent, given: RuledResult) -> bytes:
 
 
 def write_end(client: str, event: HookEvent, words: str) -> bytes:
-    """Return the client's answer to a batch: the turn ends, and its LLM reads none of it; empty without words."""
+    """Return the client's answer to a batch: with words, the turn ends before its LLM reads what it gave."""
     return _dump(_module(client).end_turn(_words(words))) if words and event.kind == "batch" else b""
 
 
