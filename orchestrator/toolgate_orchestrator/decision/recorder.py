@@ -172,7 +172,7 @@ class DecisionRecorder:
         hidden, results = call.hidden, call.results
         if isinstance(told.verdict, Mask) and results:  # it may quote what it would have hidden
             hidden |= results[-1 if told.again else 0].find_hidden(told.verdict)
-        fields = {"event": "verdict", "id": call.question.id}
+        fields: dict[str, Any] = {"event": "verdict", "id": call.question.id}
         fields |= record.clean_verdict(self.describe_verdict(call, told), hidden)
         if told.shadow:
             fields["tool_label"], fields["agent"] = call.labels
