@@ -140,7 +140,7 @@ class Trial:
             raise NotAsked(f"{self.scheduler.name} rules on {globs_}, not on {tool}")
         asked = Question(question(tool, arguments, **{"ttl_ms": round(timeout_s * 1000), **fields}))
         self._questions[_key(asked)] = asked
-        left_out = {"id", "again"} if asked.call.request else {"id", "again", "request"}
+        left_out = {"id", "again"} if self._version_of(asked) > packing.VERSION else {"id", *codec.SINCE_2}
         body = asked.call.model_dump(exclude=left_out)
         if asked.call.phase == "result":
             form = "text" if isinstance(asked.call.result, str) else "json"
@@ -193,10 +193,15 @@ class Trial:
 
     def _write(self, asked: Question, event: str, body: Mapping[str, Any]) -> None:
         id_, phase = _key(asked)
-        is_old = phase in packing.KNOWN_PHASES[packing.VERSION] and not asked.call.request
-        version = packing.VERSION if is_old else packing.NEWEST
-        item = packing.item(id_, phase, packing.pack(body), version=version)
+        item = packing.item(id_, phase, packing.pack(body), version=self._version_of(asked))
         self._asker.ask((self.scheduler.name,), id_, item, event)
+
+    @staticmethod
+    def _version_of(asked: Question) -> int:
+        """Return the oldest version of the wire that can carry a question."""
+        call = asked.call
+        is_old = _key(asked)[1] in packing.KNOWN_PHASES[packing.VERSION] and not call.request
+        return packing.VERSION if is_old and call.session_labels == {} else packing.NEWEST
 
     def _make_scheduler(self, config: Config) -> Scheduler:
         name = getattr(self._written, "__name__", type(self._written).__name__)

@@ -52,7 +52,7 @@ _VERDICT: TypeAdapter[Verdict | Failure] = TypeAdapter(
 )
 _QUESTION: TypeAdapter[ToolSelecting] = TypeAdapter(ToolSelecting)
 _Read = TypeVar("_Read", bound=BaseModel)
-_SINCE_2: Final = frozenset(("request", "again", "result", "success", "result_cut", "session_labels"))
+SINCE_2: Final = frozenset(("request", "again", "result", "success", "result_cut", "session_labels"))
 """Fields of a question that version 1 does not have."""
 _CONTINUE: Final = {"action": "continue"}
 PLAIN_CONTINUE: Final = Continue()
@@ -229,8 +229,8 @@ def question(entry: Item) -> ToolSelecting:
     fields["id"] = entry.id.hex()
     try:
         if entry.version == VERSION:
-            if not _SINCE_2.isdisjoint(fields):
-                raise CodecError("malformed", f"{', '.join(sorted(_SINCE_2))}: extra_forbidden")
+            if not SINCE_2.isdisjoint(fields):
+                raise CodecError("malformed", f"{', '.join(sorted(SINCE_2))}: extra_forbidden")
             return _QUESTION.validate_python(fields)
         fields.pop("again", None)  # the item's number decides, whatever the body says
         if entry.phase in AGAIN:
