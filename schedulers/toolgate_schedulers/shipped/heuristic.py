@@ -30,8 +30,8 @@ from toolgate_schedulers.shipped.alternatives import (
     list_rivals,
     team_of,
 )
+from toolgate_schedulers.shipped.ejection_reporter import EjectionReporter
 from toolgate_schedulers.shipped.facts_from_now import FactsFromNow
-from toolgate_schedulers.shipped.score.ejection_reporter import EjectionReporter
 from toolgate_schedulers.shipped.score.outcomes import Outcomes, agent_key
 from toolgate_schedulers.shipped.score.score import Option, describe, rank_keys
 

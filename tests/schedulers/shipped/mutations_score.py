@@ -5,7 +5,7 @@ from mutation import BUS, SCHEDULERS, Mutant
 _TESTS = "../schedulers/shipped/test_score.py"
 _SCORE, _OUTCOMES = f"{SCHEDULERS}/shipped/score/score.py", f"{SCHEDULERS}/shipped/score/outcomes.py"
 _EJECTION = f"{SCHEDULERS}/shipped/score/ejection.py"
-_REPORTER = f"{SCHEDULERS}/shipped/score/ejection_reporter.py"
+_REPORTER = f"{SCHEDULERS}/shipped/ejection_reporter.py"
 _REPORTER_TESTS = "../schedulers/shipped/test_ejection_reporter.py"
 _NOTES, _NOTES_TESTS = f"{BUS}/state/ejections.py", "../bus/state/test_ejections.py"
 

@@ -5,7 +5,7 @@ from toolgate_bus.state.ejections import read_notes
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.telemetry import metrics
 from toolgate_schedulers.author.scheduler import SchedulerContext
-from toolgate_schedulers.shipped.score.ejection_reporter import SETTLED_S, EjectionReporter
+from toolgate_schedulers.shipped.ejection_reporter import SETTLED_S, EjectionReporter
 from toolgate_schedulers.shipped.score.outcomes import IN_A_ROW, OUT_S, Outcomes
 
 pytestmark = pytest.mark.pure

@@ -77,8 +77,8 @@ from toolgate_schedulers.shipped.cost_aware.measures import (
 )
 from toolgate_schedulers.shipped.cost_aware.paused_calls import PAUSE_S, PausedCalls
 from toolgate_schedulers.shipped.durability import DURABILITY, count_replicas, tell_replicas
+from toolgate_schedulers.shipped.ejection_reporter import EjectionReporter
 from toolgate_schedulers.shipped.facts_from_now import FactsFromNow
-from toolgate_schedulers.shipped.score.ejection_reporter import EjectionReporter
 from toolgate_schedulers.shipped.score.outcomes import Outcomes
 from toolgate_schedulers.shipped.score.score import describe as describe_rating
 

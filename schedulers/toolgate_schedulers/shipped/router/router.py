@@ -20,10 +20,10 @@ from toolgate_bus.ruling.conditions.matching import CallMatcher, check_unique
 from toolgate_bus.ruling.local_table import encode_table, list_concerns
 
 from toolgate_schedulers.author.scheduler import SchedulerContext
+from toolgate_schedulers.shipped.ejection_reporter import EjectionReporter
 from toolgate_schedulers.shipped.facts_from_now import FactsFromNow
 from toolgate_schedulers.shipped.router.health import Fallback, TargetHealth
 from toolgate_schedulers.shipped.router.targets import Sticky, Target, key_of, rank_targets
-from toolgate_schedulers.shipped.score.ejection_reporter import EjectionReporter
 from toolgate_schedulers.shipped.score.outcomes import Outcomes, outcome_of
 from toolgate_schedulers.shipped.score.score import Option, Rating, describe, rank_keys
 
