@@ -124,6 +124,11 @@ def test_near_equals_leave_the_call_as_it_is():
     assert rank_options([sure("a", 100, 1), sure("b", 120, 1, own=True)], 1, 0)[0].option.key == "a"
 
 
+def test_an_ejected_one_comes_last_however_cheap_it_is():
+    ranked = rank_options([sure("a", 1, 1, is_usable=False), sure("b", 100, 1, own=True)], 1, 0)
+    assert [one.option.key for one in ranked] == ["b", "a"]
+
+
 def test_the_reason_says_what_is_known():
     rating = rate_options([sure("median_search", 20_000, 0.4, success=0.97, calls=210)], 0.6, 0.4)[0]
     words = describe("median_search", rating, "USD")
