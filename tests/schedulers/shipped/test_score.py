@@ -232,6 +232,16 @@ def test_what_a_queue_added_is_no_duration_of_a_tool_that_is_idle_now():
     assert known.weight > 9
 
 
+def test_failures_that_come_at_once_do_not_make_a_tool_fast_and_long_ones_make_it_slow():
+    outcomes = Outcomes([["a", "b"]])
+    for number in range(10):
+        end(outcomes, "a", True, number, seconds=1.0)
+        end(outcomes, "a", number % 3 == 0, number, seconds=1.0 if number % 3 == 0 else 0.01)
+    assert outcomes.performance("a", 10.0).median_s == pytest.approx(1.0)
+    end(outcomes, "a", False, 10.0, seconds=60.0)
+    assert outcomes.performance("a", 10.0).median_s > 1.1
+
+
 def test_one_call_that_takes_long_makes_a_known_tool_little_slower_and_many_make_it_slow():
     def seconds(under_way):
         known = Performance(1.0, 40, 1.0, 1.0, weight=40.0, under_way=under_way, age_s=50.0)
