@@ -56,6 +56,7 @@ def test_left_alone_is_who_gets_no_calls_now():
     assert left_alone([ONE], 109.9) == [ONE]
     assert left_alone([ONE], 110.0) == []  # a call may try it
     assert left_alone([ONE, again, back], 106.0) == [again]
+    assert left_alone([ONE, back], 104.0) == []  # by a clock that is a little ahead
 
 
 def test_a_report_sums_what_is_of_its_time_and_no_return():

@@ -124,6 +124,11 @@ def test_near_equals_leave_the_call_as_it_is():
     assert rank_options([sure("a", 100, 1), sure("b", 120, 1, own=True)], 1, 0)[0].option.key == "a"
 
 
+def test_an_ejected_one_comes_last_however_cheap_it_is():
+    ranked = rank_options([sure("a", 1, 1, is_usable=False), sure("b", 100, 1, own=True)], 1, 0)
+    assert [one.option.key for one in ranked] == ["b", "a"]
+
+
 def test_the_reason_says_what_is_known():
     rating = rate_options([sure("median_search", 20_000, 0.4, success=0.97, calls=210)], 0.6, 0.4)[0]
     words = describe("median_search", rating, "USD")
@@ -225,6 +230,16 @@ def test_what_a_queue_added_is_no_duration_of_a_tool_that_is_idle_now():
     assert (known.median_s, known.usual_s) == (1.0, 1.0)
     assert 0.2 < known.place_s < 0.4  # what waits are told by
     assert known.weight > 9
+
+
+def test_failures_that_come_at_once_do_not_make_a_tool_fast_and_long_ones_make_it_slow():
+    outcomes = Outcomes([["a", "b"]])
+    for number in range(10):
+        end(outcomes, "a", True, number, seconds=1.0)
+        end(outcomes, "a", number % 3 == 0, number, seconds=1.0 if number % 3 == 0 else 0.01)
+    assert outcomes.performance("a", 10.0).median_s == pytest.approx(1.0)
+    end(outcomes, "a", False, 10.0, seconds=60.0)
+    assert outcomes.performance("a", 10.0).median_s > 1.1
 
 
 def test_one_call_that_takes_long_makes_a_known_tool_little_slower_and_many_make_it_slow():
