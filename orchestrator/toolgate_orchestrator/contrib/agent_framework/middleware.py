@@ -37,7 +37,7 @@ class AgentNamer(framework.AgentMiddleware):  # type: ignore[misc] # Any where t
 
     async def _rule_input(self, context: framework.AgentContext) -> None:
         """Put the words that the agent may get in place of the user's. Raise CallDenial."""
-        last = context.messages[-1] if context.messages else None
+        last: Any = context.messages[-1] if context.messages else None
         is_text = (
             last is not None and last.role == "user" and all(one.type == "text" for one in last.contents)
         )
