@@ -108,9 +108,7 @@ class Reports:
         if opened.tool == LLM_REQUEST:
             self.end(opened, "succeed", {} if cost is None else {"cost_usd": money_text(cost)})
             return
-        told: dict[str, Any] = {"success": True}
-        if not is_ruled_on:
-            told |= describe_result(result)
+        told: dict[str, Any] = {"success": True, **({} if is_ruled_on else describe_result(result))}
         if (spent := self._read_cost(result, cost)) is not None:
             told["cost"] = spent
         self.end(opened, "succeed", told)
