@@ -156,6 +156,7 @@ def test_an_output_of_claude_code_keeps_its_form_or_is_one_that_is_known():
     for part in (("/type", None, None, ""), ("/file", None, None, ""), ("", None, None, "")):
         output = make_output("Read", READ, masked(READ, part))
         assert (shape(output.value), output.is_sure) == (shape(READ), True)
+        assert output.value["type"] == "text"  # one of the words that the client knows
         assert SECRET not in json.dumps(output.value) or part[0] == "/type"
     number = make_output("Read", READ, masked(READ, ("/file/numLines", None, None, "")))
     assert shape(number.value) == shape(READ)
