@@ -81,10 +81,18 @@ def _repair(verdict: Verdict | Failure) -> Verdict | Failure:
 
 
 def _ours(verdict: Verdict | Failure) -> Verdict | Failure:
-    """Return the same verdict without the author's words; its time limit and labels are kept."""
+    """Return the same verdict without the author's words; its time limit and labels are kept.
+
+    Labels that cannot be sent would be lost, and calls run that they are to stop: so such a call is denied.
+    """
     ours = next(make(verdict) for kind, make in _OURS.items() if isinstance(verdict, kind))
     labels = getattr(verdict, "session_labels", None)
-    return ours.model_copy(update={"session_labels": labels}) if labels else ours
+    if labels is None:
+        return ours
+    try:
+        return ours.model_copy(update={"session_labels": Continue(session_labels=labels).session_labels})
+    except ValueError:
+        return Deny(reason="A scheduler gave this session labels that cannot be sent. So it was denied.")
 
 
 def _strip_ask(verdict: AskUser) -> AskUser:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.protocol import codec
-from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failure, Hold, Modify
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failure, Hold, Mask, Modify, Replace
 from toolgate_schedulers.worker.verdict_writer import write_verdict
 
 pytestmark = pytest.mark.pure
@@ -18,8 +18,8 @@ anything = st.one_of(
     st.lists(st.integers(), max_size=3),
     st.just({"a": {"b": "\ud800"}}),
 )
-KINDS = (Continue, Deny, Modify, AskUser, Hold, Failure)
-BECOMES = {"modify": {"modify", "deny"}}
+KINDS = (Continue, Deny, Modify, AskUser, Hold, Mask, Replace, Failure)
+BECOMES = {"modify": {"modify", "deny"}, "mask": {"mask", "deny"}, "replace": {"replace", "deny"}}
 
 
 @st.composite
@@ -35,7 +35,8 @@ def test_what_is_written_can_be_read_and_says_no_less(verdict, revision):
     written = write_verdict(verdict, revision)
     read = codec.decode_verdict(written.body, 2 if revision else 1)
     assert read.verdict.action == written.verdict.action
-    assert written.verdict.action in BECOMES.get(verdict.action, {verdict.action})
+    lost = {"deny"} if getattr(verdict, "session_labels", None) is not None else set()
+    assert written.verdict.action in BECOMES.get(verdict.action, {verdict.action}) | lost
     assert read.revision == revision
 
 
