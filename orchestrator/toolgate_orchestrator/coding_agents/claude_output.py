@@ -31,7 +31,7 @@ _AGENT: Final = {
     "usage": _USAGE,
     "prompt": "",
 }
-_PATCH: Final = {"filePath": _PLACE, "structuredPatch": [], "originalFile": None}
+_PATCH: Final[Mapping[str, Any]] = {"filePath": _PLACE, "structuredPatch": [], "originalFile": None}
 _FORMS: Final[Mapping[str, Any]] = {
     "Bash": {"stdout": _PLACE, "stderr": "", "interrupted": False, "isImage": False},
     "Read": {

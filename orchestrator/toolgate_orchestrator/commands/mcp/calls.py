@@ -311,7 +311,7 @@ class _OneCall:
         return self._report(ruling, result, seen, is_ruled_on=given.why != "unasked")
 
     async def _request(
-        self, ruling: Ruling, server: Upstream, params: Message, schema: Mapping[str, Any] | None
+        self, ruling: Ruling, server: Upstream, params: Mapping[str, Any], schema: Mapping[str, Any] | None
     ) -> Message:
         """Return the server's result. Raise MCPError; what the server says in it is ruled on, too."""
         try:

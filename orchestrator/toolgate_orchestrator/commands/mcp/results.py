@@ -22,7 +22,7 @@ _UNTOLD: Final = object()
 
 def value_of(result: Message) -> dict[str, Any]:
     """Return the value that stands for a result in a question: all that an LLM could read of it."""
-    told = {name: result[name] for name in (CONTENT, STRUCTURED) if name in result}
+    told: dict[str, Any] = {name: result[name] for name in (CONTENT, STRUCTURED) if name in result}
     told |= {name: one for name, one in result.items() if name not in _APART and name not in told}
     if CONTENT in told:
         told[CONTENT] = describe_data(told[CONTENT])
