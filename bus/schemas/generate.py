@@ -114,7 +114,7 @@ def newer(schema: dict[str, Any]) -> dict[str, Any]:
 def newer_verdict() -> dict[str, Any]:
     """The body of a verdict of version 2."""
     made = newer(verdict())
-    for schema in made["$defs"].values():
+    for schema in (made["$defs"][model.__name__] for model in VERDICTS):
         schema["properties"]["revision"] = {"type": "string", "maxLength": MAX_REVISION}
         schema["properties"]["start"] = {"type": "string", "maxLength": MAX_START}
     return made

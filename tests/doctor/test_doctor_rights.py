@@ -88,14 +88,15 @@ async def test_a_user_that_lacks_a_right_is_told_which_rule_gives_it(rules, how,
         assert "lame may not ask schedulers (XADD)" in wrong["what"]
         rule = wrong["change"].partition("'")[2].partition("'")[0]
         assert rule == "(%W~tg:{default:[0-9a-f]}:in:* +xadd)"
-        # what it says mends it
-        for one in lame.findings:
-            if one["name"] == "right-missing":
-                await client.execute_command(
-                    "ACL", "SETUSER", "lame", one["change"].partition("'")[2].partition("'")[0]
-                )
-        mended = await diagnosed(url.format("lame"), "--role", "orchestrator")
-        assert len(mended.of("error")) < len(lame.of("error"))
+        for _ in range(5):  # what it says mends it; a long list is cut
+            missing = [one for one in lame.findings if one["name"] == "right-missing"]
+            for one in missing:
+                if rule := one["change"].partition("'")[2].partition("'")[0]:
+                    await client.execute_command("ACL", "SETUSER", "lame", rule)
+            if not missing:
+                break
+            lame = await diagnosed(url.format("lame"), "--role", "orchestrator")
+        assert lame.of("error") == well.of("error")
 
 
 @pytest.mark.parametrize("rules", [(), ("-acl",), ("-acl", "-multi")])

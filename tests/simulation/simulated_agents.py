@@ -10,7 +10,7 @@ from simulated_server import VANISH_S, SimulatedLink, SimulatedServer, Wire
 from toolgate_bus.errors import TransportError
 from toolgate_bus.transport import lease
 from toolgate_bus.transport.attendance import Attendance
-from toolgate_bus.transport.memory import MemoryStore
+from toolgate_bus.transport.memory import MemoryLabelStore, MemoryStore
 from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.asking.publisher import Publisher
 from toolgate_bus.transport.redis.asking.read_set import ReadSet
@@ -37,6 +37,7 @@ class SimulatedOrchestratorBus:
         self.ask, self.fact, self.hurry_facts = self._ask, self.outbox.fact, self.outbox.hurry_facts
         self.problem = ""
         self.store: Any = MemoryStore()  # nobody puts a question off in these worlds
+        self.labels = MemoryLabelStore()  # no verdict gives any in these worlds
         self.on_seen: Callable[[Sequence[Member], float], None] = lambda _members, _at: None
         self._read_set = ReadSet()
         self._tables: Mapping[str, str] = {}

@@ -8,7 +8,7 @@ into bytes, `merge` turns verdicts into a decision.
 
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from toolgate_bus.protocol.names import (
     IN_PROCESS,
@@ -219,12 +219,18 @@ class MaskedPart(NamedTuple):
     """Kind of what is hidden, for the mark in its place: `[withheld: api key]`."""
 
 
+def _with_all_values(part: Any) -> Any:
+    if not isinstance(part, list | tuple) or len(part) != len(MaskedPart._fields):
+        raise ValueError("a part has four values")
+    return part
+
+
 class Mask(_Event):
     """Verdict in `result`: the LLM may see the result without these parts."""
 
     action: Literal["mask"] = "mask"
     parts: Annotated[
-        tuple[MaskedPart, ...],
+        tuple[Annotated[MaskedPart, BeforeValidator(_with_all_values)], ...],
         Field(strict=False, min_length=1, max_length=MAX_PARTS),
     ]
     """Each a `MaskedPart`, or its four values. Positions count in `ToolSelecting.result` as it was sent."""
@@ -239,7 +245,7 @@ class Replace(_Event):
     """Verdict in `result`: the LLM may see another result instead, if nobody objects to that one."""
 
     action: Literal["replace"] = "replace"
-    result: Any = None
+    result: Any
     """The other result: a text, or a value of JSON. A record leaves it out."""
     reason: str | None = None
     priority: Priority | None = None

@@ -41,6 +41,7 @@ _FORMS: Final[Mapping[str, str]] = {
     "evalsha": f"{'0' * 40} 1 @",
     "hincrby": "@ a x",
     "hset": "@ a b c",
+    "hsetnx": "@ a b",
     "pexpire": "@ 1",
     "scan": "0 COUNT 1",
     "time": "",
@@ -61,7 +62,7 @@ _FORMS: Final[Mapping[str, str]] = {
     "zadd": "@ x a",
 }
 """Each command in words that change nothing: `@` the key, `?` an unused name, `=` the scheduler."""
-_CREATES: Final = frozenset({"incr", "rpush", "sadd"})
+_CREATES: Final = frozenset({"hsetnx", "incr", "rpush", "sadd"})
 """Commands without such words."""
 _CHANGES: Final = frozenset({"del", "getdel", "persist", "pexpire"})
 """Commands without such words for a key that may exist."""
