@@ -40,10 +40,14 @@ from toolgate_bus.transport.redis.storage.reads import (
 )
 
 PAGE: Final = 100
-"""Number of entries of a writer that are read at a time. Each holds up to 64 facts, and a reader that is
-behind has them all in memory: of 500 entries that was 60 MB."""
+"""Number of entries of a writer that are read at a time. Each holds up to 64 facts."""
+MOST_FACTS: Final = 2000
+"""Number of facts after which `next` opens no further entry; it reads the others again. A reader that is
+behind gets full pages, and a fact takes some 10 kB of memory: two full pages were 200 MB."""
 BUFFERED: Final = 2000
 """Maximum number of entries that `read_stored` has in memory; each holds up to 64 facts."""
+MIN_FACTS: Final = 64
+"""Number of facts of each writer for which there is room, however many writers there are."""
 SWEEP_S: Final = 60.0
 """Seconds between two looks at the streams of writers that are gone."""
 LINGER_S: Final = 10.0
@@ -237,7 +241,7 @@ class FactsReader(FactStream):
         by_key = {self._keys.facts(name).encode(): name for name in read}
         await self._frames.look_up(self._beside, {key.decode(): page for key, page in reply})
         self.is_whole = is_whole  # set last: other reads may run meanwhile
-        return self._sort(fact for key, entries in reply for fact in self._take(by_key[key], entries))
+        return self._sort(fact for key, entries in reply for fact in self._take(by_key[key], entries)[0])
 
     @override
     def expect(self, orchestrator: str) -> bool:
@@ -334,11 +338,15 @@ class FactsReader(FactStream):
         by_key = {self._keys.facts(name).encode(): name for name in read}
         found: list[Fact] = []
         told: set[str] = set()
+        full: list[int] = []
+        room = max(MIN_FACTS, MOST_FACTS // max(1, len(reply)))
         for key, entries in reply:
             name = by_key[key]
             told.add(name)
-            found += self._take(name, entries)
-        full = [entry_order(entries[-1][0].decode())[0] for _, entries in reply if len(entries) >= PAGE]
+            facts, taken = self._take(name, entries, room)
+            found += facts
+            if taken < len(entries) or len(entries) >= PAGE:
+                full.append(entry_order(entries[taken - 1][0].decode())[0])
         if is_whole:
             self._read_ms = min((began_ms, *full))
         now = time.monotonic()
@@ -406,12 +414,24 @@ class FactsReader(FactStream):
         """Read what the entries of these writers' pages build on."""
         await self._frames.look_up(commands, dict(zip(map(self._keys.facts, names), pages, strict=True)))
 
-    def _take(self, orchestrator: str, entries: Sequence[Any]) -> list[Fact]:
-        """Return the facts of these entries that were not read before, and move the position behind them."""
-        last, end = self._last.get(orchestrator, FIRST_ID), entries[-1][0]
+    def _take(
+        self, orchestrator: str, entries: Sequence[Any], room: int | None = None
+    ) -> tuple[list[Fact], int]:
+        """Return the facts of the first of these entries that were not read before, and how many entries.
+
+        It ends with the entry that fills the room. The position moves behind that one.
+        """
+        found: list[Fact] = []
+        taken = 0
+        for entry, fields in entries:
+            found += self._fresh(orchestrator, entry, fields)
+            taken += 1
+            if room is not None and len(found) >= room:
+                break
+        last, end = self._last.get(orchestrator, FIRST_ID), entries[taken - 1][0]
         if entry_order(end.decode()) > entry_order(last.decode()):  # else `glance` has read further
             self._last[orchestrator] = end
-        return [fact for entry, fields in entries for fact in self._fresh(orchestrator, entry, fields)]
+        return found, taken
 
     def _fresh(self, orchestrator: str, entry: bytes, fields: Sequence[bytes]) -> list[Fact]:
         """Return the facts of one entry that were not read before."""

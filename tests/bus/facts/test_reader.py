@@ -69,6 +69,24 @@ async def test_pages_that_hold_nothing_new_end_nothing(commands, namespace, writ
     assert found == [("a", 1), ("a", 2), ("a", 3), ("b", 1)]
 
 
+async def test_who_is_behind_gets_no_more_facts_at_once_than_there_is_room_for(
+    commands, namespace, write, monkeypatch
+):
+    monkeypatch.setattr(facts_reader, "MOST_FACTS", 12)
+    monkeypatch.setattr(facts_reader, "MIN_FACTS", 1)
+    for number in range(1, 40, 2):
+        await write("a", number, number + 1)
+        await write("b", number, number + 1)
+    reader, found = FactsReader(commands, namespace), []
+    while facts := await reader.next():
+        assert len(facts) <= 12
+        found += numbers(facts)
+    everything = [(name, number) for number in range(1, 41) for name in "ab"]
+    assert sorted(found) == sorted(everything)
+    for name in "ab":
+        assert [number for of, number in found if of == name] == list(range(1, 41))
+
+
 async def test_what_was_glanced_at_while_a_read_waited_for_others_is_given_once(
     commands, namespace, write, server_url
 ):
