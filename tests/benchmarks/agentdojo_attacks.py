@@ -10,6 +10,7 @@ policy               rules on tools and arguments
 provenance           what leaves goes where the user's request says; otherwise it is denied
 provenance asks      otherwise a person is asked
 policy + provenance
+session labels       provenance, but only once the session has read something from outside
 
 For each pair of a user task and an injection the agent makes the calls that solve the task. It is then taken
 to be hijacked, and makes the calls of the injection. AgentDojo's own tools run what may run, and its own
@@ -62,6 +63,7 @@ SETUPS: Mapping[str, Mapping[str, str]] = {
     "provenance": {"provenance": "provenance"},
     "provenance asks": {"provenance": "asks"},
     "policy + provenance": {"policy": "beside", "provenance": "provenance"},
+    "session labels": {"provenance": "labels"},
 }
 """Rows: schedulers, and the part of the rules of each."""
 Half = Literal["even", "odd", "all"]
@@ -235,11 +237,9 @@ class DojoRun:
             )
         if not ruling.allowed:
             return ruling.reason or ""
-        error = await self._dojo.ask({"execute": {"tool": ruling.tool, "arguments": ruling.arguments}})
-        if error:
-            ruling.fail(error)
-        else:
-            ruling.succeed()
+        ran = await self._dojo.ask({"execute": {"tool": ruling.tool, "arguments": ruling.arguments}})
+        # Schedulers that rule on results label the session by them.
+        await (ruling.fail(ran["error"]) if ran["error"] else ruling.succeed(ran["result"]))
         return None
 
 
@@ -280,7 +280,15 @@ def lay_out(directory: Path, suite: str, setup: str) -> list[SchedulerSpec]:
 def _find_rules(rules: Mapping[str, Any], part: str) -> Mapping[str, Any]:
     if part == "loop-guard":
         return LOOP_GUARD
+    if part == "labels":
+        return label_sessions(rules["provenance"], rules["outside"])
     return {**rules["provenance"], "action": "ask"} if part == "asks" else rules[part]
+
+
+def label_sessions(provenance: Mapping[str, Any], outside: Sequence[str]) -> Mapping[str, Any]:
+    """Return rules by which sinks count once a session has a result from outside."""
+    sinks = [{**one, "when_session": {"source": "untrusted"}} for one in provenance["sinks"]]
+    return {**provenance, "outside": outside, "sinks": sinks}
 
 
 # ------------------------------------------------------------------ AgentDojo's environment

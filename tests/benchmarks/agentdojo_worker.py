@@ -61,12 +61,12 @@ class Dojo:
         self._ran, self._hijacked = [], False
         return self._calls_of(self._user)
 
-    def execute(self, tool: str, arguments: dict[str, Any]) -> str | None:
-        """Run a tool and return its error, if it has one."""
+    def execute(self, tool: str, arguments: dict[str, Any]) -> dict[str, str | None]:
+        """Run a tool; return its error, if it has one, and its result as a text."""
         error: str | None
-        _, error = self._runtime.run_function(self._now, tool, arguments)
+        result, error = self._runtime.run_function(self._now, tool, arguments)
         self._ran.append(FunctionCall(function=tool, args=arguments))
-        return error
+        return {"error": error, "result": str(result)}
 
     def hijack(self) -> list[dict[str, Any]]:
         """Serve the injection from now on, and return the calls that reach its goal."""

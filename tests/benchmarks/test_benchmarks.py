@@ -39,4 +39,5 @@ def test_the_rules_for_agentdojos_suites_are_rules_that_schedulers_take(tmp_path
                 if one.name == "provenance" and one.config is not None:
                     read = check(ProvenanceConfig, yaml.safe_load(one.config.read_text()), "rules")
                     actions[setup] = read.action
-        assert actions == {"provenance": "deny", "provenance asks": "ask", "policy + provenance": "deny"}
+        denying = dict.fromkeys(("provenance", "policy + provenance", "session labels"), "deny")
+        assert actions == {**denying, "provenance asks": "ask"}
