@@ -34,6 +34,8 @@ MISHAPS = [
 FREE_MISHAPS = [one for one in MISHAPS if one.get("tool") != "cheap_search"]
 """Those that cost nothing, however long they go on."""
 OVERRUN = {"overrun": {}}
+RESULT = "use AKIAIOSFODNN7EXAMPLE for it"
+"""What each tool gives: a key, which the policy hides in notes."""
 CONFIGS = {
     "tester": {"patience_ms": 300, "schedulers": {"alpha": {"max_priority": 5}}},
     "rehearsal": {"patience_ms": 5000, "shadow": ("alpha",)},
@@ -56,12 +58,14 @@ class Agent:
 
     async def call(self, tool: str, rules: dict | None = None) -> bool:
         """One call, ruled on and run; whether it ran."""
-        decision = await self.gate.decide(Call(tool, {"rules": rules or {}}, TOOLS, self.caller))
+        call = Call(tool, {"rules": rules or {}}, TOOLS, self.caller)
+        decision = await self.gate.decide(call)
         if decision.allowed:
             ran = {**self.who, "decision_id": decision.id, "tool": decision.tool_name}
             source = "scheduler" if decision.outcome == "modify" else "llm"
             self.gate.note("tool:selected", {**ran, "original_tool": tool, "source": source})
             cost = COSTS.get(decision.tool_name, 0) * (2 if rules == OVERRUN else 1)
+            await self.gate.rule_on_result(call, decision, RESULT)
             self.gate.note("tool:post", {**ran, "success": True, "seconds": 0.02, "cost": cost})
         return decision.allowed
 

@@ -21,7 +21,19 @@ from toolgate_bus.server.embedded import private_server
 HERE = Path(__file__).parent
 SCHEDULERS = HERE.parent / "acceptance" / "schedulers_for_tests"
 NAMESPACE = "watched"
-POLICY = {"rules": [{"name": "keep", "tools": "delete", "action": "deny", "reason": "files are kept"}]}
+POLICY = {
+    "rules": [
+        {"name": "keep", "tools": "delete", "action": "deny", "reason": "files are kept"},
+        {"name": "keys", "on": "result", "tools": "notes", "mask": ["api keys"]},
+        {
+            "name": "drafts",
+            "on": "result",
+            "tools": "pay",
+            "action": "deny",
+            "reason": "receipts are private",
+        },
+    ]
+}
 COST_AWARE = {
     "tools": {"pay": {"cost": 0.05}},
     "learn": False,  # what is free is to stay free
