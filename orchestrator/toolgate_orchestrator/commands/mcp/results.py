@@ -8,6 +8,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from toolgate_bus.ruling.results import hide_texts
+
 from toolgate_orchestrator.calls.result_parts import describe_data, read_cut
 from toolgate_orchestrator.commands.mcp.messages import Message
 from toolgate_orchestrator.decision.question.schema_check import Checker, Uncheckable
@@ -45,10 +47,10 @@ def given_result(result: Message, given: GivenResult, schema: Mapping[str, Any] 
     value, mark = given.value, ""
     if given.outcome == "masked" and type(value) is str:
         found, mark = read_cut(value)
-        value = given.clean(found) if found is not None else value
+        value = hide_texts(found, given.hidden) if found is not None else value
     if given.outcome == "masked" and isinstance(value, dict) and isinstance(value.get(CONTENT), list):
         made = _mask(result, value, mark)
-        kept = given.clean({name: result[name] for name in _APART[::2] if name in result})
+        kept = hide_texts({name: result[name] for name in _APART[::2] if name in result}, given.hidden)
     else:
         made = {CONTENT: [text_block(value if isinstance(value, str) else _write(value))]}
         kept = {name: result[name] for name in ("resultType",) if result.get(name) == "complete"}
