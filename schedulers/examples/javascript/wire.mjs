@@ -4,8 +4,10 @@ import { createHash, createHmac, timingSafeEqual } from "node:crypto";
 import { decode, encode } from "@msgpack/msgpack";
 
 export const VERSIONS = [1, 2];
-export const PHASES = ["select", "verify", "admit"];
-/** How many of the phases a version knows: `admit` came with the second. */
+/** Phase that a body names, by the number in its item: 3 and 5 are asked a second time. */
+export const PHASES = ["select", "verify", "admit", "verify", "result", "result"];
+const AGAIN = new Set([3, 5]);
+/** How many of the numbers a version knows: the others came with the second. */
 const phasesOf = (version) => (version === 1 ? 2 : PHASES.length);
 export const MAX_QUESTION = 256 * 1024;
 export const MAX_VERDICT = 64 * 1024;
@@ -147,9 +149,14 @@ const QUESTION = {
   ttl_ms: [isInteger, () => 500],
   truncated: [(value) => typeof value === "boolean", () => false],
   request: [isText, () => ""],
+  result_form: [(value) => value === "text" || value === "json", () => null],
+  result: [(value) => value instanceof Uint8Array, () => null],
+  success: [(value) => typeof value === "boolean", () => true],
+  result_cut: [(value) => typeof value === "boolean", () => false],
+  session_labels: [orNil((value) => isMap(value) && Object.values(value).every(isTexts)), () => ({})],
 };
 /** Fields that version 1 does not know. */
-const NEWER = new Set(["request"]);
+const NEWER = new Set(["request", "result_form", "result", "success", "result_cut", "session_labels"]);
 
 /** The question in an item, with its `id`; throws Refused. Fields that nobody knows mean nothing in version 2. */
 export function question({ version, id, phase, body }) {
@@ -169,7 +176,37 @@ export function question({ version, id, phase, body }) {
     if (!Object.hasOwn(fields, name) && !absent) throw new Refused("malformed", `${name}: missing`);
     call[name] = Object.hasOwn(fields, name) ? fields[name] : absent();
   }
+  call.again = AGAIN.has(phase);
+  call.result = fields.phase === "result" ? readResult(call) : null;
   return call;
+}
+
+/** The result in a question: a text, or a value of JSON; throws Refused. */
+function readResult({ result, result_form: form }) {
+  try {
+    if (result === null || form === null) throw new Error("nothing");
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(result);
+    if (form === "text") return text;
+    if (hasKeyTwice(text)) throw new Error("a key that comes twice");
+    return JSON.parse(text);
+  } catch {
+    throw new Refused("malformed", "a result is text or JSON as bytes");
+  }
+}
+
+/** Whether an object in a text of JSON has a key twice: programs read that differently. */
+function hasKeyTwice(text) {
+  const open = [];
+  for (const [token] of text.matchAll(/"(?:[^"\\]|\\.)*"\s*:?|[{}[\]]/g)) {
+    if (token === "{" || token === "[") open.push(new Set());
+    else if (token === "}" || token === "]") open.pop();
+    else if (token.endsWith(":")) {
+      const [keys, key] = [open.at(-1), JSON.parse(token.slice(0, -1))];
+      if (keys?.has(key)) return true;
+      keys?.add(key);
+    }
+  }
+  return false;
 }
 
 /** Whether an item is a withdrawal. In version 1 only its body tells it from a question. */
