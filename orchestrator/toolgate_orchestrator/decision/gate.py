@@ -353,7 +353,7 @@ class Gate:
 
     def note(self, event: str, data: Mapping[str, Any]) -> None:
         """Record a fact after its event (tool:selected, tool:post, usage …), if facts are kept."""
-        if event in TOOL_ENDS and self._client is not None:
+        if event in TOOL_ENDS and self._client is not None and self._client.labels.is_used:
             self._client.labels.end_delegation(data.get("decision_id"))
         self._recorder.note(event, data)
 
@@ -516,7 +516,7 @@ class Gate:
                 ruling = await self._rule(call, audience, local, ask or self._ask)
             else:
                 ruling = await self._resume(call, answer)
-            if client is not None and not client.labels.is_settled:
+            if client is not None and client.labels.is_used and not client.labels.is_settled:
                 await self._dispatcher.settle_labels(call)
             if ruling.outcome == "ask":
                 return _trace(span, self._deferred.wait(call, ruling))

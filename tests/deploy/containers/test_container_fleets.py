@@ -159,7 +159,7 @@ def test_a_fleet_is_ruled_on_after_a_primary_was_killed_and_after_down_and_up(do
             before = fleet.containers()
             fleet.docker("start", name=f"{killed}-1")
             until(fleet.is_whole, "whole again")
-            assert fleet.command("operator", "approvals", "list")
+            until(lambda: fleet.command("operator", "approvals", "list"), "a call that waits for a person")
             assert {name: fleet.containers()[name] for name in before} == before
             cost = asked.end()
         until(lambda: fleet.spent() == (cost, 0), f"spent {cost}")

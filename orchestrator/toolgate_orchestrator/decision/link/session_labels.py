@@ -105,6 +105,8 @@ class SessionLabels:
         """Records a fact."""
         self.has_readers = False
         """True if a scheduler on the roster reads labels."""
+        self.is_used = False
+        """True if a scheduler reads labels, or any were given; a plain value, as every decision looks at it."""
         self._known: dict[str, _LabelledSession] = {}
         """Sessions, the one that asked last at the end."""
         self._is_lossy = False
@@ -134,11 +136,6 @@ class SessionLabels:
         self._is_due = False
         """True if the next round looks whether the server has forgotten everything."""
         self._is_closed = False
-
-    @property
-    def is_used(self) -> bool:
-        """True if a scheduler reads labels, or any were given."""
-        return self.has_readers or bool(self._known)
 
     # ------------------------------------------------------------------ what a gate asks
 
@@ -221,6 +218,7 @@ class SessionLabels:
         """Take whether a scheduler reads labels now."""
         if has_readers != self.has_readers:
             self.has_readers = has_readers
+            self.is_used = has_readers or bool(self._known)
             if has_readers:
                 self._write_again()
                 self._start()
@@ -315,6 +313,7 @@ class SessionLabels:
             self._known[name] = session
             session.asked_at = now
         self._known[kin[0]].kin = kin
+        self.is_used = True
         while len(self._known) > max(self._most, MAX_KIN):
             self._forget(next(iter(self._known)))
 
