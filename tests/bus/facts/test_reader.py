@@ -72,7 +72,7 @@ async def test_pages_that_hold_nothing_new_end_nothing(commands, namespace, writ
 async def test_who_is_behind_gets_no_more_facts_at_once_than_there_is_room_for(
     commands, namespace, write, monkeypatch
 ):
-    monkeypatch.setattr(facts_reader, "MOST_FACTS", 12)
+    monkeypatch.setattr(facts_reader, "MAX_FACTS", 12)
     monkeypatch.setattr(facts_reader, "MIN_FACTS", 1)
     for number in range(1, 40, 2):
         await write("a", number, number + 1)
