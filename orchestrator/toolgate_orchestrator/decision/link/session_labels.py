@@ -106,7 +106,7 @@ class SessionLabels:
         self.has_readers = False
         """True if a scheduler on the roster reads labels."""
         self.is_used = False
-        """True if a scheduler reads labels, or any were given; a plain value, as every decision looks at it."""
+        """True if a scheduler reads labels, or any were given: a plain value, as every decision looks."""
         self._known: dict[str, _LabelledSession] = {}
         """Sessions, the one that asked last at the end."""
         self._is_lossy = False
