@@ -1,6 +1,7 @@
 """What version 2 of the wire adds: ignorable fields, revisions, kinds that are signed, signed heartbeats."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -258,7 +259,8 @@ def test_rulings_on_a_result_have_numbers_of_their_own():
     ]
 
 
-@given(json_maps | texts)
+# JSON has no number that is none or endless: who sends a result turns them into texts.
+@given(json_maps.filter(lambda value: not re.search("Infinity|NaN", json.dumps(value))) | texts)
 def test_a_result_travels_as_one_string_of_bytes_and_comes_back_as_it_was(result):
     is_text = isinstance(result, str)
     data = result.encode() if is_text else json.dumps(result, ensure_ascii=False).encode()
@@ -291,6 +293,8 @@ NAMED = {"action", "reason", "priority", "revision", "start"}
 @given(verdicts, json_maps.filter(lambda one: not set(one) & NAMED))
 def test_fields_that_nobody_knows_are_kept_and_change_nothing(verdict, more):
     known = verdict.model_dump(exclude_none=True)
+    if isinstance(verdict, Replace):
+        known["result"] = verdict.result  # null is a result, too
     more = {name: value for name, value in more.items() if name not in type(verdict).model_fields}
     said = codec.decode_verdict(msgpack.packb({**more, **known, "revision": "v1"}))
     assert said.revision == "v1"
