@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from toolgate_bus.facts import record
-from toolgate_bus.protocol.events import Deny, Mask, MaskedPart, ReceivedVerdict, Replace, ToolQuestion
+from toolgate_bus.protocol.events import Deny, Mask, MaskedPart, ReceivedVerdict, Replace
 from toolgate_bus.protocol.fact_events import TOOL_RESULT
 from toolgate_bus.ruling.merge import rank
 from toolgate_bus.ruling.results import MaskedResult, find_replacement, hide_texts, list_masks, mask_parts
@@ -38,7 +38,7 @@ from toolgate_orchestrator.decision.results.outgoing_result import OutgoingResul
 from toolgate_orchestrator.decision.results.shadow_results import find_disagreeing
 from toolgate_orchestrator.decision.round.decision_state import DecisionState
 from toolgate_orchestrator.decision.round.dispatcher import Dispatcher
-from toolgate_orchestrator.decision.round.wait_reports import Note
+from toolgate_orchestrator.decision.round.wait_reports import Note, describe_whose
 from toolgate_orchestrator.decision.ruling import RulingResult, objection
 
 AskPerson = Callable[[DecisionState, RulingResult], Awaitable[RulingResult]]
@@ -202,14 +202,15 @@ class ResultRuler:
         call.end_result("cancelled" if given is None else given.outcome)
         _hide_late(call)
         fact: dict[str, Any] = {
-            "decision_id": asked.id,
+            **describe_whose(asked),
             "tool": call.labels[0],
-            **_describe_whose(asked),
             "outcome": "cancelled" if given is None else given.outcome,
             "why": "cancelled" if given is None else given.why,
             "seconds": max(0.0, time.monotonic() - call.started),
             "verdicts": [record.clean_verdict(record.verdict_fields(one), call.hidden) for one in call.heard],
         }
+        if asked.lineage:
+            fact["lineage"] = list(asked.lineage)
         if given is not None:
             fact |= {name: one for name in ("reason", "scheduler") if (one := getattr(given, name))}
         if outgoing is not None:
@@ -248,16 +249,6 @@ def _clean(call: DecisionState, given: GivenResult) -> GivenResult:
         return given
     value = hide_texts(given.value, call.hidden) if given.outcome == "withheld" else given.value
     return given._replace(value=value, reason=given.reason and hide_texts(given.reason, call.hidden))
-
-
-def _describe_whose(asked: ToolQuestion) -> Mapping[str, Any]:
-    told: dict[str, Any] = {
-        "tool_call_id": asked.tool_call_id,
-        "session": asked.session,
-        "root_session": asked.root_session,
-        "agent": asked.agent,
-    }
-    return told | ({"lineage": list(asked.lineage)} if asked.lineage else {})
 
 
 def _why(why: str) -> ResultWhy:
