@@ -5,9 +5,9 @@
 
 Agents call tools at a fixed rate, and report what each call cost. policy and cost-aware rule, an exporter
 counts, an archiver writes files. Each minute it prints the resident memory of each process, the server's, and
-the bytes of facts beside what is allowed. It ends with 1 if a process or the server grew by more than 5 %
-between the tenth minute (or the first third of a shorter run) and the end. The server is judged in runs that
-are ten minutes longer than facts are kept (--keep-s): until then it fills.
+the bytes of facts beside what is allowed. It ends with 1 if a process grew by more than 5 % between the tenth
+minute (or the first third of a shorter run) and the end, or if the server used more than it may: the bytes of
+facts (--size), 100 bytes for each decision that the ledger remembers, and 48 MB for all else.
 """
 
 import argparse
@@ -36,6 +36,10 @@ STEADY_MIN = 10
 GROWTH = 0.05
 SAMPLES_A_MINUTE = 6
 BAR = 30
+MAX_DECISION = 100
+"""Maximum bytes that a settled decision takes in the ledger, for two to four hours."""
+MAX_REST = 48 << 20
+"""Maximum bytes of the server besides: the ledger's journal, streams, whole records of the last minute."""
 MAX_CALLS = 500
 """Maximum number of calls of a process at a time; further ones are left out."""
 POLICY = """
@@ -142,7 +146,7 @@ async def main(given: argparse.Namespace, report: Report) -> int:
                 (process,) = await stack.enter_async_context(running)
                 pids[name] = process.pid
             series: dict[str, list[float]] = {name: [] for name in pids}
-            total, began = given.minutes * SAMPLES_A_MINUTE, time.monotonic()
+            total, began, used = given.minutes * SAMPLES_A_MINUTE, time.monotonic(), 0
             for number in range(1, total + 1):
                 await asyncio.sleep(max(0.0, began + number * 60 / SAMPLES_A_MINUTE - time.monotonic()))
                 for name, pid in pids.items():
@@ -151,16 +155,16 @@ async def main(given: argparse.Namespace, report: Report) -> int:
                 bar = "█" * done + "·" * (BAR - done)
                 report.tell(f"{bar} minute {number / SAMPLES_A_MINUTE:.1f} of {given.minutes}")
                 if number % SAMPLES_A_MINUTE == 0:
-                    await show_minute(report, commands, number // SAMPLES_A_MINUTE, series, kept)
+                    used = await show_minute(report, commands, number // SAMPLES_A_MINUTE, series, kept)
     steady = min(STEADY_MIN * SAMPLES_A_MINUTE, total // 3)
     rows = judge(series, steady)
-    fills = given.minutes * 60 < given.keep_s + STEADY_MIN * 60  # nothing was dropped yet for a while
-    grown = [
-        row["name"] for row in rows if row["growth"] > GROWTH and not (fills and row["name"] == "server")
-    ]
+    grown = [row["name"] for row in rows if row["growth"] > GROWTH and row["name"] != "server"]
+    allowed = kept.bytes + MAX_REST + MAX_DECISION * given.minutes * 60 * given.rate
+    if used > allowed:
+        grown.append(f"server ({used / 2**20:.1f} MB, where {allowed / 2**20:.1f} are allowed)")
     report.add({"end": rows, "grown": grown})
     report.show(COLUMNS, rows)
-    report.say(f"Grew by more than 5 %: {', '.join(grown)}." if grown else "All are flat.")
+    report.say(f"Grew too much: {', '.join(grown)}." if grown else "All are flat.")
     return 1 if grown else 0
 
 
@@ -170,8 +174,8 @@ async def show_minute(
     minute: int,
     series: Mapping[str, Sequence[float]],
     kept: Retention,
-) -> None:
-    """Print a line of one minute."""
+) -> int:
+    """Print a line of one minute, and return the bytes that the server uses."""
     info = dict(line.split(":", 1) for line in (await read_info(commands)).splitlines() if ":" in line)
     usage = await read_usage(commands, NAMESPACE)
     facts = usage.bytes if usage is not None else 0
@@ -185,6 +189,7 @@ async def show_minute(
         f"minute {minute}: {each} MB; used by the server {used / 2**20:.1f} MB, "
         f"facts {facts / 2**20:.1f} of {kept.bytes / 2**20:.0f} MB"
     )
+    return used
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ KILLED = "test_what_was_confirmed_to_a_process_that_was_killed_with_a_failover_i
 TESTS = "../bus/budgets/test_epoch.py::"
 UNHEARD = "../bus/budgets/test_epoch_unheard.py::"
 OF_FILES = "../bus/budgets/test_epoch_file.py::"
+LONG_AGO = "../bus/budgets/test_settled_long_ago.py::"
 MUTANTS = (
     Mutant(
         "ledger-lost",
@@ -56,8 +57,8 @@ MUTANTS = (
         "ledger-lost",
         "a rebuilt ledger does not know which calls it has",
         f"{BUS}/ledger/money/lua/ledger_epoch.lua",
-        "redis.call('HSET', key, 'state', one[3])",
-        "redis.call('HSET', key, 'state', 'denied')",
+        "if state == 'settled' then mark_settled(one, r.phase, r.owner) end\n    if state then",
+        "if false then",
         "../bus/budgets/test_settlement_again.py::"
         "test_nor_are_they_where_nobody_knows_how_far_facts_were_read",
     ),
@@ -295,5 +296,39 @@ MUTANTS = (
         'before, self._mark = "", secrets',
         "../bus/budgets/test_epoch_unheard.py"
         "::test_a_second_failover_while_it_is_written_again_hides_nothing",
+    ),
+    Mutant(
+        "settled",
+        "a decision settled long ago is forgotten",
+        f"{BUS}/ledger/money/lua/ledger.lua",
+        "local words = next(r) == nil and mark_of('r' .. one)",
+        "local words = false",
+        f"{LONG_AGO}"
+        "test_a_decision_settled_long_ago_is_settled_once_holds_nothing_more_and_is_its_owners_alone",
+    ),
+    Mutant(
+        "settled",
+        "a decision settled long ago is anybody's",
+        f"{BUS}/ledger/money/lua/ledger.lua",
+        "(phase or '') .. ' ' .. (owner or '')",
+        "(phase or '') .. ' '",
+        f"{LONG_AGO}"
+        "test_a_decision_settled_long_ago_is_settled_once_holds_nothing_more_and_is_its_owners_alone",
+    ),
+    Mutant(
+        "settled",
+        "an event charged long ago is charged again",
+        f"{BUS}/ledger/money/lua/ledger_taking.lua",
+        "mark('u' .. id, '')",
+        "",
+        f"{LONG_AGO}test_what_cost_without_a_reservation_is_charged_once_for_as_long_as_facts_may_come_again",
+    ),
+    Mutant(
+        "settled",
+        "a decision is no longer open although it could not be settled",
+        f"{BUS}/ledger/money/lua/ledger_giving.lua",
+        "if state == 'settled' then -- the first write, as it may fail",
+        "redis.call('ZREM', open, id)\n  if state == 'settled' then",
+        f"{LONG_AGO}test_a_place_of_another_kind_stops_the_settlement_before_anything_is_written",
     ),
 )

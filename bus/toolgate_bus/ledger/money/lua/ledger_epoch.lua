@@ -34,10 +34,11 @@ if op == 'lacks' then
   for i = 3, #ARGV - 1, 4 do
     local kind, one, by, has = ARGV[i], ARGV[i + 1], ARGV[i + 2], false
     if kind == 'charge' then
-      has = redis.pcall('EXISTS', p .. ':u:' .. one) == 1
+      has = select(2, pcall(mark_of, 'u' .. one)) == ''
     else
-      local r = redis.pcall('HMGET', p .. ':r:' .. one, 'state', 'phase', 'owner')
-      local state, phase, foreign = r[1], r[2], is_foreign({owner = r[3] or ''}, by)
+      local is_read, r = pcall(record, one)
+      if not is_read then r = {} end
+      local state, phase, foreign = r.state, r.phase, is_foreign(r, by)
       if state and (phase or not foreign) then
         local over = state ~= 'reserved' and state ~= 'denied'
         if kind == 'restore' then has = over or foreign or number(ARGV[i + 3]) <= number(phase)
@@ -92,7 +93,7 @@ if op == 'ended' then
   local closed = {}
   for i = 3, #ARGV - 1, 2 do
     local one, ending = ARGV[i], ARGV[i + 1]
-    local r = fields(p .. ':r:' .. one)
+    local r = record(one)
     local state = ending == 'released' and ending or 'settled'
     if r.state and ending ~= 'charged' then
       state = ending
@@ -107,17 +108,16 @@ if op == 'ended' then
     elseif r.state then
       state = nil
     end
-    if state then closed[#closed + 1] = {'r', one, state} end
-    if ending == 'charged' and not redis.call('HGET', p .. ':u:' .. one, 'state') then
-      closed[#closed + 1] = {'u', one, 'settled'}
-    end
+    if state == 'settled' then mark_settled(one, r.phase, r.owner) end
+    if state then closed[#closed + 1] = {one, state} end
+    if ending == 'charged' and not mark_of('u' .. one) then mark('u' .. one, '') end
   end
   commit()
   for _, one in ipairs(closed) do
-    local key = p .. ':' .. one[1] .. ':' .. one[2]
-    if one[1] == 'r' then redis.call('ZREM', open, one[2]) end
-    redis.call('HSET', key, 'state', one[3])
-    redis.call('PEXPIRE', key, id)
+    local key = p .. ':r:' .. one[1]
+    redis.call('ZREM', open, one[1])
+    redis.call('HSET', key, 'state', one[2])
+    redis.call('PEXPIRE', key, one[2] == 'settled' and whole_ms or id)
   end
   return 1
 end

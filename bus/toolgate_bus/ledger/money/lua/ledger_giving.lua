@@ -19,9 +19,13 @@ local function reserved()
 end
 
 local function close(state, keep)
+  local owner = r.state == nil and by or r.owner
+  if state == 'settled' then -- the first write, as it may fail
+    mark_settled(id, r.phase, owner)
+    keep = whole_ms
+  end
   redis.call('ZREM', open, id)
-  redis.call('HSET', rkey, 'state', state)
-  if r.state == nil then redis.call('HSET', rkey, 'owner', by) end
+  redis.call('HSET', rkey, 'state', state, 'owner', owner or '')
   redis.call('PEXPIRE', rkey, keep)
 end
 local function stray(outcome)
@@ -32,6 +36,7 @@ end
 if op == 'claim' then
   -- from its owner to ARGV[6]
   if r.state == nil or ((r.owner or '') ~= by and r.owner ~= ARGV[6]) then return 0 end
+  if redis.call('EXISTS', rkey) == 0 then return 0 end -- settled a while ago
   redis.call('HSET', rkey, 'owner', ARGV[6])
   return 1
 end
@@ -85,19 +90,18 @@ if r.state == 'settled' then
 end
 local cost = number(ARGV[6])
 if r.state == nil or #where == 0 then
-  local keep = r.state == nil and ARGV[3] or ARGV[4]
   local otherwise = number(ARGV[7])
   if cost < 0 then cost = otherwise end
   local list, own = accounts(8)
   local paid, is_free = split(list, cost, own), cost == 0
   for _, share in pairs(paid) do is_free = is_free and share == 0 end
   if otherwise < 0 or is_free then
-    close('settled', keep)
+    close('settled')
     return {'unreserved', '0', '0', '', ''}
   end
   add(keys_of(list), 'spent', paid)
+  close('settled')
   list_them(list)
-  close('settled', keep)
   touch(list)
   commit()
   journal('charge', 0, keys_of(list))
@@ -135,7 +139,7 @@ else
   amount = 0
 end
 add(dear, 'overruns', 1)
-close('settled', ARGV[4])
+close('settled')
 commit()
 journal('settle', outcome == 'late' and 0 or amounts, where, r.name)
 return {outcome, whole(amount), whole(over), counted, reserved()}

@@ -2,15 +2,14 @@
 -- `reserve`, `preview` (only computes the answer), `restore` (an earlier reservation, whatever the limits say now) and
 -- `charge`
 if op == 'charge' then
-  rkey = p .. ':u:' .. id
   local list, own = accounts(5)
-  if redis.call('EXISTS', rkey) == 1 then return {0, count()} end
+  local is_charged = mark_of('u' .. id) or redis.call('EXISTS', p .. ':u:' .. id) == 1 -- the key of older releases
+  if is_charged then return {0, count()} end
   add(keys_of(list), 'spent', split(list, ARGV[3], own))
+  mark('u' .. id, '')
   list_them(list)
   touch(list)
   commit()
-  redis.call('HSET', rkey, 'state', 'settled')
-  redis.call('PEXPIRE', rkey, ARGV[4])
   journal('charge', 0, keys_of(list))
   return {1, counted}
 end
@@ -99,24 +98,27 @@ end
 list_them(list)
 touch(list)
 commit()
-redis.call('HSET', rkey, 'phase', phase, 'status', status, 'name', name, 'answered', whole(amount),
-  'short', short, 'left', whole(left))
+local words = {'phase', phase, 'status', status, 'name', name, 'answered', whole(amount), 'short', short, 'left', whole(left)}
+local function put(field, value) words[#words + 1], words[#words + 2] = field, value end
 if r.state == nil then
-  redis.call('HSET', rkey, 'state', 'denied', 'owner', ARGV[4], 'since', whole(now))
+  put('owner', ARGV[4])
+  put('since', whole(now))
 end
 if status == 'reserved' or #held == 0 then
-  redis.call('HSET', rkey, 'n', #where)
+  put('n', #where)
   for j, key in ipairs(where) do
-    redis.call('HSET', rkey, 'k' .. j, key)
+    put('k' .. j, key)
     if own[key] then
-      redis.call('HSET', rkey, 'm' .. j, whole(own[key]))
+      put('m' .. j, whole(own[key]))
     elseif r['m' .. j] then
       redis.call('HDEL', rkey, 'm' .. j)
     end
   end
 end
+if status == 'reserved' then put('amount', whole(amount)) end
+if status == 'reserved' or r.state == nil then put('state', status) end
+redis.call('HSET', rkey, unpack(words))
 if status == 'reserved' then
-  redis.call('HSET', rkey, 'state', 'reserved', 'amount', whole(amount))
   redis.call('PERSIST', rkey)
 elseif r.state ~= 'reserved' then
   redis.call('PEXPIRE', rkey, ARGV[5])
