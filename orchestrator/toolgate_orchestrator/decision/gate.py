@@ -280,7 +280,7 @@ class Gate:
         root = at.root or self.find_root(at.session, at.parent)
         asking = make_question(Call("", at=at), self.config, self._ttl_ms, root)
         if client.labels.is_used:
-            asking = asking._replace(session_labels=client.labels.show(asking))
+            asking = client.labels.put(asking, client.labels.show(asking))
         return self._offer.find_denied(tools, asking, self._audience)
 
     def find_root(self, session: str, parent: str | None, root_session: str = "") -> str:
