@@ -132,6 +132,11 @@ class SentResult(NamedTuple):
     success: bool = True
     is_cut: bool = False
 
+    @property
+    def text(self) -> str:
+        """The result as a text: as it is, or as JSON."""
+        return self.data.decode()
+
 
 class ToolQuestion(NamedTuple):
     """`ToolSelecting` before it is sent, as a gate, its hooks, people and the record see it.

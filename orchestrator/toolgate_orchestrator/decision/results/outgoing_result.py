@@ -6,7 +6,7 @@ A text travels as it is, any other value as JSON. Parts that `redact` hides trav
 
 import json
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import isfinite
 from typing import Any, Final, NamedTuple
@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from toolgate_bus.protocol.events import Mask, MaskedPart, SentResult
 from toolgate_bus.protocol.json_values import read_json
 from toolgate_bus.protocol.packing import make_readable
-from toolgate_bus.ruling.results import ROOT, UnknownPart, check_parts, mask_parts, path_to
+from toolgate_bus.ruling.results import ROOT, UnknownPart, check_parts, hide_texts, mask_parts, path_to
 from toolgate_bus.telemetry.printable import shorten, visible
 
 from toolgate_orchestrator.decision.question.plain_values import to_plain
@@ -79,6 +79,13 @@ class OutgoingResult(NamedTuple):
         """Return the result as schedulers see it."""
         sent = self.sent
         return sent.data.decode() if sent.form == "text" else read_json(sent.data)
+
+    def show_person(self, masks: Sequence[Mask], hidden: Iterable[str]) -> SentResult:
+        """Return the result as schedulers see it, without what these masks of it and others hide."""
+        parts = [MaskedPart(*part) for mask in masks for part in mask.parts]
+        value = hide_texts(mask_parts(self.read_sent(), parts).value, hidden)
+        text = value if self.sent.form == "text" and isinstance(value, str) else _write(value)
+        return self.sent._replace(data=text.encode())
 
     def _find_own(self, part: MaskedPart) -> MaskedPart:
         if part.start is None and part.end is None:
