@@ -365,4 +365,12 @@ MUTANTS = (
         "if winner is not None and not cut and (first := last).cut:",
         f"{_RULED}::test_of_a_result_that_was_cut_and_then_replaced_the_cut_is_told",
     ),
+    Mutant(
+        "results",
+        "a point that was passed is given back",
+        f"{ORCHESTRATOR}/calls/call_session.py",
+        '        self.close(self.open(call, decision), "succeed", {"success": True}, 0.0)\n',
+        "        self.give_back(call, decision)\n",
+        "../orchestrator/turn/test_points.py::test_the_words_that_a_scheduler_changes_are_the_prompt",
+    ),
 )

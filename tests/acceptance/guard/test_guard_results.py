@@ -353,6 +353,13 @@ async def test_texts_of_a_turn_are_used_changed_or_refused(read_by, schedulers):
         await guard.turn_input("something forbidden")
     with pytest.raises(CallDenial, match="The answer is withheld: that is not talked about"):
         await asyncio.to_thread(guard.turn_output_sync, "something forbidden")
+    await guard.flush()
+    commands = RedisCommands(schedulers.url, "test-guard-points")
+    facts = await FactsReader(commands, schedulers.namespace).read_all()
+    await commands.aclose()
+    told = [(one["event"], one["tool"]) for one in facts if one["event"].startswith("tool:")]
+    passed = [("tool:selected", point) for point in ("turn:input", "turn:output")]
+    assert sorted(told) == sorted([*passed, ("tool:post", "turn:input"), ("tool:post", "turn:output")])
     where = {"redis": schedulers.url, "namespace": f"{schedulers.namespace}-empty"}
     async with Guard(**where) as nobody:
         text = "something forbidden"
