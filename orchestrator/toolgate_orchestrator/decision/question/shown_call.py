@@ -71,12 +71,12 @@ def _type_of(value: object) -> str:
     return f"⟦{type.__dict__['__name__'].__get__(type(value))}⟧"
 
 
-def _in_part(arguments: Mapping[str, object], length: int, all_: int) -> str:
+def _in_part(arguments: Mapping[str, object], length: int, total: int) -> str:
     """Return each argument, cut to the room there is; shorter ones whole."""
     parts = [f"{_shown(name)}: {_shown(value)}" for name, value in arguments.items()]
-    hidden = max(0, len(parts) - all_ // _MIN_ARGUMENT)
+    hidden = max(0, len(parts) - total // _MIN_ARGUMENT)
     parts = parts[: len(parts) - hidden]
-    room, left = all_, len(parts)
+    room, left = total, len(parts)
     most: dict[int, int] = {}
     for place in sorted(range(len(parts)), key=lambda one: len(parts[one])):
         most[place] = room // left
