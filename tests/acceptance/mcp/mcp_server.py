@@ -166,12 +166,9 @@ async def list_resources(ctx, params):
 
 
 async def read_resource(ctx, params):
-    if str(params.uri).startswith("note://none"):
-        raise MCPError(-32002, "there is no such note", {"uri": str(params.uri)})
-    word = str(params.uri).partition("note://says/")[2]
-    contents = [types.TextResourceContents(uri=params.uri, text=f"a note {word}".strip())]
-    if word == "key-picture":
-        contents.append(types.BlobResourceContents(uri=params.uri, mime_type="image/png", blob="aGk="))
+    if str(params.uri) == "note://none":
+        raise MCPError(-32002, "there is no such note", {"uri": "note://none"})
+    contents = [types.TextResourceContents(uri=params.uri, text="a note")]
     return types.ReadResourceResult(contents=contents, ttl_ms=0, cache_scope="private")
 
 

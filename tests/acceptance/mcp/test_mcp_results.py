@@ -9,7 +9,6 @@ from mcp_world import PROXY, SERVER, client, proxy_over_http, server_over_http, 
 pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(120)]
 
 SECRET = "key-abc123"
-WITHHELD = "The tool ran, but its result is withheld: that leaves nobody's house"
 BOTH = pytest.mark.parametrize("era", ["legacy", "modern"])
 
 
@@ -55,31 +54,12 @@ async def test_a_result_of_a_promised_form_and_one_with_data_pass_untouched(prox
         assert picture.content[0].data == "aGk="
 
 
-@BOTH
-async def test_resources_and_prompts_are_ruled_on(proxy, era):
-    async with client(proxy, era) as connected:
-
-        async def read(uri):
-            return [one.text for one in (await connected.read_resource(uri)).contents]
-
-        async def greet(name):
-            (one,) = (await connected.get_prompt("greet", {"name": name})).messages
-            return one.role, one.content.text
-
-        assert await read("note://one") == ["a note"]
-        assert await read(f"note://says/{SECRET}") == ["a note [withheld: a key]"]
-        assert SECRET not in str(await read("note://says/withhold-me"))
-        assert await read("note://says/withhold-me") == [WITHHELD]
-        assert await read("note://says/replace-me") == ["something else"]
-        assert "aGk=" not in str(await connected.read_resource("note://says/key-picture"))
+async def test_a_resource_of_which_nothing_is_hidden_passes_untouched(proxy):
+    async with client(proxy, "legacy") as connected:
+        read = await connected.read_resource("note://one")
+        assert read.contents[0].text == "a note"
         with pytest.raises(MCPError, match="no such note"):
             await connected.read_resource("note://none")
-        with pytest.raises(MCPError) as refused:
-            await connected.read_resource(f"note://none/{SECRET}")
-        assert SECRET not in str(refused.value.error)
-        assert await greet("ann") == ("user", "greet {'name': 'ann'}")
-        assert await greet(SECRET) == ("user", "greet {'name': '[withheld: a key]'}")
-        assert await greet("withhold-me") == ("user", WITHHELD)
 
 
 async def test_a_long_result_is_cut_where_no_rule_has_seen_it(options, tmp_path):

@@ -82,7 +82,7 @@ def given_read(method: str, params: Mapping[str, Any], result: Message, given: G
     value, name = given.value, _PARTS[method]
     parts = value.get(name) if given.outcome == "masked" and isinstance(value, dict) else None
     own = result.get(name)
-    uris = (
+    uris: set[Any] = (
         {one["uri"] for one in own if isinstance(one, dict) and isinstance(one.get("uri"), str)}
         if isinstance(own, list)
         else set()
@@ -92,7 +92,7 @@ def given_read(method: str, params: Mapping[str, Any], result: Message, given: G
     if not texts or len(texts) < len(made):
         words, uri = value if isinstance(value, str) else _write(value), params.get("uri")
         is_clean = isinstance(uri, str) and hide_texts(uri, given.hidden) == uri
-        one = {"uri": uri if is_clean else _NOWHERE, "text": words}
+        one: Message = {"uri": uri if is_clean else _NOWHERE, "text": words}
         texts = [one if method == READ_RESOURCE else {"role": "user", "content": text_block(words)}]
     kept = {name: result[name] for name, right in _KEPT.items() if name in result and right(result[name])}
     return {**kept, _PARTS[method]: texts}
