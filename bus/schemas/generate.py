@@ -33,7 +33,10 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 VERDICTS = (Continue, Deny, Modify, AskUser, Hold, Mask, Replace, Failure)
 ON_RESULTS = ("Mask", "Replace")
 """Verdicts on results alone, which only version 2 has."""
-NEWER_FIELDS = ("fence", "request", "result", "result_form", "success", "result_cut", "session_labels")
+NEWER_FIELDS = (
+    *("fence", "request", "result", "result_form", "success", "result_cut", "session_labels"),
+    "required_labels",
+)
 """Fields that only version 2 has."""
 LARGEST = {"minimum": -(2**63), "maximum": 2**64 - 1}
 NOT_SENT = {"name", "replica", "age", "extra", "signed", "proof", "gone"}

@@ -201,7 +201,8 @@ class Trial:
         """Return the oldest version of the wire that can carry a question."""
         call = asked.call
         is_old = _key(asked)[1] in packing.KNOWN_PHASES[packing.VERSION] and not call.request
-        return packing.VERSION if is_old and call.session_labels == {} else packing.NEWEST
+        is_plain = call.session_labels == call.required_labels == {}
+        return packing.VERSION if is_old and is_plain else packing.NEWEST
 
     def _make_scheduler(self, config: Config) -> Scheduler:
         name = getattr(self._written, "__name__", type(self._written).__name__)

@@ -130,7 +130,7 @@ MUTANTS = (
         "law 6",
         "a long argument hides the others from the person",
         f"{ORCHESTRATOR}/decision/question/shown_call.py",
-        "    if len(arguments) > _MAX_ARGUMENTS:\n",
+        "    if len(arguments) > most:\n",
         "    if False:\n",
         "../attacks/test_questions_shown.py",
     ),

@@ -30,7 +30,7 @@ MUTANTS = (
         "labels",
         "an app's labels are a session's too",
         _DISPATCHER,
-        "            asking = asking._replace(session_labels=labels)\n",
+        "            asking = client.labels.put(asking, labels)\n",
         "            app = {name: [value] for name, value in asking.labels.items()}\n"
         "            asking = asking._replace(session_labels={**app, **(labels or {})})\n",
         f"{_TESTS}::test_an_apps_labels_and_a_sessions_are_never_one",
@@ -106,5 +106,30 @@ MUTANTS = (
         "                session.read_after = self._clock()\n",
         "                pass\n",
         f"{_TESTS}::test_a_childs_labels_come_back_to_its_parent_with_its_result",
+    ),
+    Mutant(
+        "labels",
+        "a label of an optional scheduler is a reason to allow a call",
+        _ROUND,
+        "                is_required = self.audience.required.get(heard.scheduler, False)\n",
+        "                is_required = True\n",
+        f"{_TESTS}::test_a_question_bears_which_labels_required_schedulers_gave",
+    ),
+    Mutant(
+        "labels",
+        "a rule that allows heeds labels of anybody",
+        f"{BUS}/ruling/conditions/matching.py",
+        'if borne and elements == "all" and not',
+        "if False and not",
+        "../schedulers/shipped/test_policy_results.py"
+        "::test_a_label_of_an_optional_scheduler_may_restrict_a_call_and_not_allow_it",
+    ),
+    Mutant(
+        "labels",
+        "what an operator took away is still what a required scheduler gave",
+        f"{BUS}/transport/redis/storage/session_labels.py",
+        "_is_meant(field.removesuffix(REQUIRED), meant)",
+        "_is_meant(field, meant)",
+        "../bus/transport/test_label_store.py::test_what_an_operator_takes_away_is_gone_whoever_gave_it",
     ),
 )

@@ -192,5 +192,19 @@ _CHANGES = (
         "enable_dns_rebinding_protection=False",
         "test_mcp.py::test_only_this_machine_and_its_own_pages_are_heard",
     ),
+    (
+        "resources and prompts are no results",
+        f"{_MCP}/session.py",
+        "        if method in READS:\n",
+        "        if False:\n",
+        f"{_GIVING}::test_a_resource_is_ruled_on_as_the_result_of_a_tool_of_the_methods_name",
+    ),
+    (
+        "a masked resource keeps an address that tells more",
+        f"{_MCP}/results.py",
+        'return {"uri": uri if is_own else _NOWHERE, "text": text}',
+        'return {"uri": uri, "text": text}',
+        f"{_GIVEN}::test_a_masked_resource_keeps_its_parts_and_loses_data_and_addresses_that_tell_more",
+    ),
 )
 MUTANTS = tuple(Mutant("mcp", *change) for change in _CHANGES)

@@ -35,6 +35,7 @@ from toolgate_bus.transport.redis.storage.session_labels import LabelBoard
 from toolgate_bus.transport.session_labels import (
     MAX_TREE,
     OVERFLOW,
+    REQUIRED,
     LabelMark,
     LabelMarks,
     LabelNotice,
@@ -83,7 +84,10 @@ def labels(
     with join_bus(redis, namespace, None) as settings:
         found = run_async(lambda: _run(str(settings.redis), settings.namespace, read))
     rows = [
-        (one, field, mark) for one, marks in sorted(found.items()) for field, mark in sorted(marks.items())
+        (one, field, mark)
+        for one, marks in sorted(found.items())
+        for field, mark in sorted(marks.items())
+        if not field.endswith(REQUIRED)
     ]
     if as_json:
         for one, field, mark in rows:

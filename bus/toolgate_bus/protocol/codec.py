@@ -52,7 +52,9 @@ _VERDICT: TypeAdapter[Verdict | Failure] = TypeAdapter(
 )
 _QUESTION: TypeAdapter[ToolSelecting] = TypeAdapter(ToolSelecting)
 _Read = TypeVar("_Read", bound=BaseModel)
-SINCE_2: Final = frozenset(("request", "again", "result", "success", "result_cut", "session_labels"))
+SINCE_2: Final = frozenset(
+    ("request", "again", "result", "success", "result_cut", "session_labels", "required_labels")
+)
 """Fields of a question that version 1 does not have."""
 _CONTINUE: Final = {"action": "continue"}
 PLAIN_CONTINUE: Final = Continue()
@@ -108,6 +110,8 @@ def question_body(question: ToolQuestion, arguments: dict[str, Any], *, truncate
         fields["lineage"] = question.lineage
     if question.session_labels != {}:
         fields["session_labels"] = question.session_labels
+        if question.required_labels:
+            fields["required_labels"] = question.required_labels
     fields["tool_name"] = question.tool_name
     fields["tool_input"] = arguments
     if (result := question.result) is not None:
@@ -129,6 +133,7 @@ def remove_labels(body: bytes) -> bytes:
     """Return the body of a question without the labels of its session. Raises CodecError."""
     fields = unpack(body, MAX_QUESTION)
     fields.pop("session_labels", None)
+    fields.pop("required_labels", None)
     return pack(fields)
 
 

@@ -119,6 +119,8 @@ class ToolSelecting(_Event):
     """True if the result was longer than may be sent. The LLM gets no more of it than stands in `result`."""
     session_labels: SessionLabels | None = Field(default_factory=dict)
     """Labels that verdicts gave to this session, or to one above it. None: they are unknown."""
+    required_labels: SessionLabels = Field(default_factory=dict)
+    """Those of `session_labels` that required schedulers gave. Only these may be a reason to allow a call."""
 
 
 class SentResult(NamedTuple):
@@ -129,6 +131,11 @@ class SentResult(NamedTuple):
     """UTF-8 text, or JSON."""
     success: bool = True
     is_cut: bool = False
+
+    @property
+    def text(self) -> str:
+        """The result as a text: as it is, or as JSON."""
+        return self.data.decode()
 
 
 class ToolQuestion(NamedTuple):
@@ -165,6 +172,8 @@ class ToolQuestion(NamedTuple):
     """Result of the call in `result`, as it is sent."""
     session_labels: dict[str, list[str]] | None = {}  # noqa: RUF012 - nobody changes it
     """Labels that verdicts gave to this session, or to one above it. None: they are unknown."""
+    required_labels: dict[str, list[str]] = {}  # noqa: RUF012 - nobody changes it
+    """Those of `session_labels` that required schedulers gave."""
 
 
 class Continue(_Event):

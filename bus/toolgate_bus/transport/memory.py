@@ -31,7 +31,7 @@ from toolgate_bus.transport.ports import (
     checked_value,
     override,
 )
-from toolgate_bus.transport.session_labels import LabelMark, LabelMarks, join_marks
+from toolgate_bus.transport.session_labels import REQUIRED, LabelMark, LabelMarks, join_marks
 
 
 @dataclass(slots=True)
@@ -410,9 +410,10 @@ class MemoryLabelStore(LabelStore):
 
     def take(self, session: str, field: str, by: str) -> None:
         """Take a label from a session, if it bears it."""
-        mark = self._marks.get(session, {}).get(field)
-        if mark is not None and mark.is_borne:
-            self._marks[session][field] = LabelMark(mark.times + 1, _now_ms(), by)
+        marks = self._marks.get(session, {})
+        for one in (field, f"{field}{REQUIRED}"):
+            if (mark := marks.get(one)) is not None and mark.is_borne:
+                marks[one] = LabelMark(mark.times + 1, _now_ms(), by)
 
 
 def _now_ms() -> int:

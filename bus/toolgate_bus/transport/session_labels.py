@@ -18,8 +18,10 @@ from toolgate_bus.protocol.packing import pack, unpack
 
 OVERFLOW: Final = "*"
 """Field of the mark that says that a session was given more labels than are kept. All of them are unknown."""
-MAX_FIELDS: Final = 2 * MAX_SESSION_LABELS * MAX_SESSION_LABELS
-"""Maximum number of marks of one session: its labels, and as many that were taken away."""
+REQUIRED: Final = "!"
+"""End of a second field of a label that a required scheduler gave. Earlier versions leave it out."""
+MAX_FIELDS: Final = 4 * MAX_SESSION_LABELS * MAX_SESSION_LABELS
+"""Maximum number of marks of one session: its labels and as many that were taken away, each perhaps twice."""
 MAX_TREE: Final = 1024
 """Maximum number of sessions in one notice."""
 _MAX_BY: Final = 64
@@ -50,7 +52,7 @@ class LabelMark(NamedTuple):
 
 
 LabelMarks = dict[str, LabelMark]
-"""Marks of one session by field: `NAME=VALUE`, or `OVERFLOW`."""
+"""Marks of one session by field: `NAME=VALUE`, the same with `REQUIRED` behind it, or `OVERFLOW`."""
 
 
 class LabelNotice(NamedTuple):
@@ -77,9 +79,10 @@ def is_field(text: str) -> bool:
     return _FIELD.fullmatch(text) is not None
 
 
-def list_fields(labels: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return the fields of these labels."""
-    return [make_field(name, value) for name, values in labels.items() for value in values]
+def list_fields(labels: Mapping[str, Iterable[str]], *, by_required: bool = False) -> list[str]:
+    """Return the fields of these labels, with those that say that a required scheduler gave them."""
+    fields = [make_field(name, value) for name, values in labels.items() for value in values]
+    return [*fields, *(f"{one}{REQUIRED}" for one in fields)] if by_required else fields
 
 
 def name_stored(field: str, count: int) -> str:
@@ -92,7 +95,7 @@ def decode_marks(stored: Mapping[str, bytes]) -> LabelMarks:
     found: LabelMarks = {}
     for name, raw in stored.items():
         match = _STORED.fullmatch(name)
-        if match is None or not (match[1] == OVERFLOW or is_field(match[1])):
+        if match is None or not (match[1] == OVERFLOW or is_field(match[1].removesuffix(REQUIRED))):
             continue
         field, count = match[1], int(match[2])
         known = found.get(field)
@@ -127,17 +130,27 @@ def show_labels(marks: LabelMarks) -> dict[str, list[str]] | None:
     for field in sorted(field for field, mark in marks.items() if mark.is_borne):
         if field == OVERFLOW:
             return None
+        if field.endswith(REQUIRED):
+            continue
         name, value = split_field(field)
         labels.setdefault(name, []).append(value)
     return labels if _fits(labels) else None
 
 
-def give_labels(marks: LabelMarks, labels: Mapping[str, Iterable[str]]) -> LabelMarks:
+def show_required(marks: LabelMarks) -> dict[str, list[str]]:
+    """Return those of the labels that required schedulers gave."""
+    borne = {field: mark for field, mark in marks.items() if mark.is_borne}
+    return show_labels({field: mark for field, mark in borne.items() if f"{field}{REQUIRED}" in borne}) or {}
+
+
+def give_labels(
+    marks: LabelMarks, labels: Mapping[str, Iterable[str]], *, by_required: bool = False
+) -> LabelMarks:
     """Return the marks that change if a verdict gives these labels; none if all of them are borne.
 
     Beyond the bounds a label is not kept. The mark of the overflow is then given instead.
     """
-    given = {field: _give(marks.get(field)) for field in list_fields(labels)}
+    given = {field: _give(marks.get(field)) for field in list_fields(labels, by_required=by_required)}
     new = {field: mark for field, mark in given.items() if mark is not None}
     if new and (len(marks | new) > MAX_FIELDS or show_labels(marks | new) is None):
         full = _give(marks.get(OVERFLOW))

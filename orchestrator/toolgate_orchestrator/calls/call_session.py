@@ -128,6 +128,13 @@ class CallSession:
             self._live.add_cost(fact)
             self._live.end_call(opened.key)
 
+    def pass_point(self, call: Call, decision: "Decision") -> None:
+        """Report that a point of a turn was passed: nothing runs whose end could be reported later.
+
+        What schedulers gave to it counts as used.
+        """
+        self.close(self.open(call, decision), "succeed", {"success": True}, 0.0)
+
     def give_back(self, call: Call, decision: "Decision") -> None:
         """Report that a call which might have run never will: nobody is there to run it."""
         self._note(*self._make(call, decision).ended("release", 0.0))

@@ -24,12 +24,21 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from toolgate_bus.protocol.delegation import TWO_AGENTS, two_agents
-from toolgate_bus.protocol.events import IN_PROCESS, AskUser, Decision, Failure, ReceivedVerdict, ToolQuestion
+from toolgate_bus.protocol.events import (
+    IN_PROCESS,
+    AskUser,
+    Decision,
+    Failure,
+    ReceivedVerdict,
+    SentResult,
+    ToolQuestion,
+)
 from toolgate_bus.protocol.fact_events import TOOL_ENDS
 from toolgate_bus.protocol.names import MAX_LINEAGE, NO_TOOL
 from toolgate_bus.protocol.pauses import Pause
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.ruling.merge import rank
+from toolgate_bus.ruling.results import hide_texts
 from toolgate_bus.server.embedded import find_running_server
 from toolgate_bus.server.settings import bus_settings, read_keys
 from toolgate_bus.telemetry import metrics, tracing
@@ -79,7 +88,11 @@ _log = get_logger("toolgate.gate")
 
 Answer = Literal["allow", "refuse", "expired", "no_approver"]
 Ask = Callable[[AskUser, ToolQuestion], Awaitable[Answer]]
-"""Asks a person about the call that would run. The function receives that call unredacted."""
+"""Asks a person about the call that would run. The function receives that call unredacted.
+
+If the question is about a result, its `phase` is `result`, and `result` is what schedulers were sent of it,
+without what any of them hid.
+"""
 
 
 class Gate:
@@ -280,7 +293,7 @@ class Gate:
         root = at.root or self.find_root(at.session, at.parent)
         asking = make_question(Call("", at=at), self.config, self._ttl_ms, root)
         if client.labels.is_used:
-            asking = asking._replace(session_labels=client.labels.show(asking))
+            asking = client.labels.put(asking, client.labels.show(asking))
         return self._offer.find_denied(tools, asking, self._audience)
 
     def find_root(self, session: str, parent: str | None, root_session: str = "") -> str:
@@ -485,8 +498,8 @@ class Gate:
         )
         asker = ask or (self._ask if callable(self._ask) else None)
 
-        async def ask_person(state: DecisionState, ruling: RulingResult) -> RulingResult:
-            return await self._ask_person(state, ruling, asker)
+        async def ask_person(state: DecisionState, ruling: RulingResult, shown: SentResult) -> RulingResult:
+            return await self._ask_person(state, ruling, asker, shown)
 
         before = DECISION.set(asking.id)
         try:
@@ -685,9 +698,13 @@ class Gate:
         return self._patience if ruling.held else max(self._patience - spent, self._patience / 2)
 
     async def _ask_person(
-        self, call: DecisionState, ruling: RulingResult, ask: Ask | Literal["defer"] | None
+        self,
+        call: DecisionState,
+        ruling: RulingResult,
+        ask: Ask | Literal["defer"] | None,
+        result: SentResult | None = None,
     ) -> RulingResult:
-        """Ask a person about the call that would run, as a scheduler answered `ask_user`."""
+        """Ask a person about the call that would run, or its result, as a scheduler answered `ask_user`."""
         if _is_changed(call, ruling):
             return CHANGED
         asker = min(ruling.asks, key=rank)
@@ -701,6 +718,9 @@ class Gate:
             if ruling.winner is not None:
                 question = ruling.replacement(question, self._ttl_ms)
             question = question._replace(tool_input=copy_arguments(question.tool_input))
+            if result is not None:
+                question = question._replace(phase="result", result=result)
+                asked = _clean_words(asked, call.hidden)
             call.report_waits(self.note)
             self._dispatcher.go_on(call)
             try:
@@ -742,6 +762,14 @@ def _is_changed(call: DecisionState, ruling: RulingResult) -> bool:
     if last is None or last.plain is None:
         return False
     return changed(last.plain, asked if ruling.tool_input is None else ruling.tool_input)
+
+
+def _clean_words(asked: AskUser, hidden: frozenset[str]) -> AskUser:
+    """Return a question that does not quote what others hide."""
+    if not hidden:
+        return asked
+    prompt, reason, *options = hide_texts([asked.prompt, asked.reason, *asked.options], hidden)
+    return asked.model_copy(update={"prompt": prompt, "reason": reason, "options": tuple(options)})
 
 
 def _trace(span: tracing.Span, decision: Decision) -> Decision:

@@ -183,6 +183,16 @@ class Guard(LlmRequests, TurnTexts):
         """
         return await self._rule(call, ask, on_hold)
 
+    async def pass_unasked(self, call: Call) -> Ruling:
+        """Return the ruling on what runs without being asked about, so that its result can be ruled on.
+
+        Its end is reported nowhere. Raises ConfigError if the gate cannot be opened as configured.
+        """
+        reports = self._now().reports
+        if reports.home.gate is None:
+            await reports.home.open()
+        return Ruling(call, call.at or self._places.here(), reports, None, None)
+
     def rule_sync(self, call: Call, *, ask: AskHow = None, on_hold: "OnHold | None" = None) -> Ruling:
         """Rule as `rule` does, for code that is not async: this thread is blocked meanwhile."""
         return self._rule_sync(call, ask, on_hold)

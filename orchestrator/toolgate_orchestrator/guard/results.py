@@ -38,8 +38,6 @@ UNWAITABLE: Final = (
     "it is read without await in the event loop that rules on it: use an async generator, or a guard without "
     "`async with`."
 )
-CAUSED: Final = "\ncaused by "
-"""Text in front of each cause of an error that is ruled on (`describe_error`)."""
 _log = get_logger("toolgate.guard")
 _told: set[str] = set()
 
@@ -209,7 +207,11 @@ def show_error(error: BaseException | str, given: "GivenResult") -> BaseExceptio
     if isinstance(error, str):
         return text
     if given.outcome == "masked":
-        text = text.removeprefix(f"{type(error).__name__}: ").partition(CAUSED)[0]
+        from toolgate_orchestrator.decision.results.outgoing_result import own_words  # late: rarely needed
+
+        text, _, mark = text.rpartition("\n") if given.is_cut else (text, "", "")
+        text = own_words(text.removeprefix(f"{type(error).__name__}: "))
+        text = f"{text}\n{mark}" if mark else text
     return _make_like(error, text) or ToolgateError(text)
 
 

@@ -284,8 +284,8 @@ class Decider:
         decision = await session.rule(asked, ask=ask, passes=self._passes)
         if decision is not None and decision.scheduler == OPERATOR and not decision.allowed:
             self._find_stop(call, at)
-        if decision is not None and decision.grants:
-            session.give_back(asked, decision)
+        if decision is not None and decision.allowed:
+            session.pass_point(asked, decision)
         return decision
 
     async def rule(

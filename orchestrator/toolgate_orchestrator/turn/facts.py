@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from toolgate_bus.protocol.fact_events import LABELLED, TURN
 from toolgate_bus.protocol.llm import LLM_REQUEST
+from toolgate_bus.protocol.names import POINTS
 from toolgate_bus.telemetry import metrics, tracing
 from toolgate_bus.telemetry.definitions import OTHER
 
@@ -42,6 +43,10 @@ def seconds_since(started: float) -> dict[str, float]:
     return {"seconds": time.monotonic() - started}
 
 
+_OWN_NAMES: Final = frozenset((LLM_REQUEST, *POINTS))
+"""Names of what is ruled on and is no tool."""
+
+
 class FactWriter:
     """Writes the facts of one turn, with its caller. `gate` is set when the turn starts."""
 
@@ -61,7 +66,7 @@ class FactWriter:
     def note(self, event: str, data: dict[str, Any]) -> None:
         """Record one fact. A tool that is not mounted is named `other`, as an LLM may name anything."""
         fact = {**data, **self._who}
-        if "tool" in data and data["tool"] not in self._tools and data["tool"] != LLM_REQUEST:
+        if "tool" in data and data["tool"] not in self._tools and data["tool"] not in _OWN_NAMES:
             fact["tool"] = OTHER
         self._paid(data)
         gate = self.gate

@@ -134,8 +134,7 @@ class PointGate:
         if not decision.allowed:
             await self._tell(decision, call_id)
             return PointRuling(text, reason_of(decision), decision.why not in _PASSING)
-        if decision.grants:  # nothing ends that could give them back later
-            self._session.close(self._session.open(call, decision), "succeed")
+        self._session.pass_point(call, decision)
         changed = decision.tool_input.get("text")
         return PointRuling(changed if isinstance(changed, str) else text)
 

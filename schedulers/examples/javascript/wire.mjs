@@ -154,9 +154,10 @@ const QUESTION = {
   success: [(value) => typeof value === "boolean", () => true],
   result_cut: [(value) => typeof value === "boolean", () => false],
   session_labels: [orNil((value) => isMap(value) && Object.values(value).every(isTexts)), () => ({})],
+  required_labels: [(value) => isMap(value) && Object.values(value).every(isTexts), () => ({})],
 };
 /** Fields that version 1 does not know. */
-const NEWER = new Set(["request", "result_form", "result", "success", "result_cut", "session_labels"]);
+const NEWER = new Set(["request", "result_form", "result", "success", "result_cut", "session_labels", "required_labels"]);
 
 /** The question in an item, with its `id`; throws Refused. Fields that nobody knows mean nothing in version 2. */
 export function question({ version, id, phase, body }) {

@@ -124,7 +124,7 @@ class Case(StrictModel):
     session_labels: dict[str, Annotated[tuple[str, ...], BeforeValidator(_one_or_more)]] = Field(
         default_factory=dict
     )
-    """Labels of the session before."""
+    """Labels of the session before, as required schedulers gave them."""
     expect: Expected | None = None
     """Not needed with `masked`, `shown` or `labelled`."""
     masked: tuple[str, ...] | None = None
@@ -154,6 +154,7 @@ class Case(StrictModel):
     def call(self) -> ToolSelecting:
         """Return the call as a question."""
         about = self.model_dump(exclude=set(_NO_PART_OF_A_CALL))
+        about["required_labels"] = self.session_labels
         if self.is_result:
             about["phase"] = "result"
         return question(self.tool, self.arguments, **about)

@@ -68,7 +68,7 @@ def _copy(question: ToolSelecting) -> ToolSelecting:
     """Return a copy with containers of its own: a deep copy in a tenth of the time of a general one."""
     made = ToolSelecting.__new__(ToolSelecting)
     fields = question.__dict__.copy()
-    for name in ("tool_input", "labels", "trace", "result", "session_labels"):
+    for name in ("tool_input", "labels", "trace", "result", "session_labels", "required_labels"):
         if type(fields[name]) in _CONTAINERS:
             fields[name] = _copy_value(fields[name])
     extra = question.__pydantic_extra__

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import threading
+import traceback
 from concurrent import futures
 
 import pytest
@@ -145,6 +146,52 @@ async def test_an_error_is_a_result_and_bears_nothing_of_what_was_hidden(read_by
     assert seen.value.args == (text,)
     handed = await guard.run(Call("look", {}), fail, denied=str, failed=lambda error, ruling: error)
     assert handed.args == (text,)
+
+
+def noted(error, note):
+    error.add_note(note)
+    return error
+
+
+def chained(depth, last):
+    error = RuntimeError(last)
+    for _ in range(depth):
+        above = RuntimeError("above")
+        above.__cause__ = error
+        error = above
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        noted(ValueError("fine"), TEXT),
+        ExceptionGroup("fine", [ValueError("a"), KeyError(TEXT)]),
+        ExceptionGroup("fine", [noted(ValueError("a"), TEXT)]),
+        chained(12, TEXT),
+    ],
+    ids=["note", "member", "note of a member", "deep cause"],
+)
+async def test_what_an_error_bears_besides_its_words_is_ruled_on(read_by, error):
+    guard = read_by()
+
+    async def fail(*_):
+        raise error
+
+    with pytest.raises(Exception) as seen:  # noqa: PT011 - of which type it is depends on the error
+        await guard.run(Call("look", {}), fail, denied=str)
+    assert seen.value is not error
+    assert KEY not in "".join(traceback.format_exception(seen.value))
+    assert "cut off here" not in str(seen.value)
+
+
+async def test_of_an_error_that_is_cut_nothing_unseen_is_given_and_the_cut_is_told(read_by):
+    guard = read_by(result_bytes=1024)
+    long = noted(noted(ValueError("fine"), "x" * 1000), TEXT)
+    shown = await (await guard.rule(Call("look", {}))).fail(long)
+    assert KEY not in "".join(traceback.format_exception(shown))
+    assert type(shown) is ValueError
+    assert str(shown).startswith("fine\n[cut off here: ")
 
 
 async def test_by_hand_it_is_awaited_in_any_loop_or_waited_for_in_any_thread(read_by, schedulers):
@@ -306,6 +353,13 @@ async def test_texts_of_a_turn_are_used_changed_or_refused(read_by, schedulers):
         await guard.turn_input("something forbidden")
     with pytest.raises(CallDenial, match="The answer is withheld: that is not talked about"):
         await asyncio.to_thread(guard.turn_output_sync, "something forbidden")
+    await guard.flush()
+    commands = RedisCommands(schedulers.url, "test-guard-points")
+    facts = await FactsReader(commands, schedulers.namespace).read_all()
+    await commands.aclose()
+    told = [(one["event"], one["tool"]) for one in facts if one["event"].startswith("tool:")]
+    passed = [("tool:selected", point) for point in ("turn:input", "turn:output")]
+    assert sorted(told) == sorted([*passed, ("tool:post", "turn:input"), ("tool:post", "turn:output")])
     where = {"redis": schedulers.url, "namespace": f"{schedulers.namespace}-empty"}
     async with Guard(**where) as nobody:
         text = "something forbidden"

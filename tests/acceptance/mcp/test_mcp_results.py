@@ -54,7 +54,7 @@ async def test_a_result_of_a_promised_form_and_one_with_data_pass_untouched(prox
         assert picture.content[0].data == "aGk="
 
 
-async def test_resources_are_not_ruled_on(proxy):
+async def test_a_resource_of_which_nothing_is_hidden_passes_untouched(proxy):
     async with client(proxy, "legacy") as connected:
         read = await connected.read_resource("note://one")
         assert read.contents[0].text == "a note"

@@ -9,7 +9,7 @@ from toolgate_bus.transport.redis.storage.session_labels import (
     LabelBoard,
     RedisLabelStore,
 )
-from toolgate_bus.transport.session_labels import OVERFLOW, LabelMark, show_labels
+from toolgate_bus.transport.session_labels import OVERFLOW, LabelMark, give_labels, show_labels, show_required
 
 UNTRUSTED = "source=untrusted"
 
@@ -97,6 +97,17 @@ async def test_more_labels_than_are_kept_are_unknown(commands, namespace):
     for name in range(MAX_SESSION_LABELS + 1):
         await store.keep({"s": {f"n{name}=v": LabelMark()}})
     assert show_labels(await marks_of(store, "s")) is None
+
+
+async def test_what_an_operator_takes_away_is_gone_whoever_gave_it(place):
+    store, take = place
+    marks = give_labels({}, {"source": ["untrusted"]}, by_required=True)
+    await store.keep({"s": marks})
+    assert show_required(await marks_of(store, "s")) == {"source": ["untrusted"]}
+    await take("s", UNTRUSTED, "ops")
+    await store.keep({"s": give_labels(await marks_of(store, "s"), {"source": ["untrusted"]})})
+    assert show_labels(await marks_of(store, "s")) == {"source": ["untrusted"]}
+    assert show_required(await marks_of(store, "s")) == {}
 
 
 async def test_labels_expire_unless_they_are_written_again(commands, namespace):

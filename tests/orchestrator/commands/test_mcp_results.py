@@ -11,6 +11,7 @@ from toolgate_bus.ruling.results import mask_parts
 from toolgate_orchestrator.calls.result_parts import describe_data, read_cut
 from toolgate_orchestrator.commands.mcp.results import (
     given_error,
+    given_read,
     given_result,
     value_of,
     value_of_error,
@@ -235,3 +236,52 @@ def test_whatever_a_server_gives_nothing_that_was_hidden_is_in_what_the_client_g
     seen = given_result(result, masked(result, *parts), schema)
     assert SECRET not in check(seen)
     assert "aGk=" not in json.dumps(seen)
+
+
+# ------------------------------------------------------------------ resources and prompts
+
+HERE = {"uri": "note://one", "text": f"a note: {SECRET}", "mimeType": "text/plain"}
+PICTURE = {"uri": f"note://{SECRET}", "blob": "aGk=" * 50, "mimeType": "image/png"}
+WORDS = {"role": "assistant", "content": text(f"say {SECRET}")}
+
+
+def test_a_masked_resource_keeps_its_parts_and_loses_data_and_addresses_that_tell_more():
+    result = {"contents": [HERE, PICTURE], "ttlMs": 5, "cacheScope": SECRET, "_meta": {"a": SECRET}}
+    assert given_read("resources/read", {}, result, GivenResult(value_of(result))) is result
+    ruled = masked(result, ("/contents/0/text", 8, 18, "key"))
+    seen = given_read("resources/read", {"uri": "note://one"}, result, ruled)
+    types.ReadResourceResult.model_validate(seen)
+    assert seen["contents"] == [
+        {"uri": "note://one", "text": "a note: [withheld: key]"},
+        {"uri": "about:blank", "text": "[image/png, 150 bytes, not shown to rules]"},
+    ]
+    assert set(seen) == {"contents", "ttlMs"}
+
+
+def test_a_masked_prompt_keeps_who_says_what():
+    result = {"description": SECRET, "messages": [WORDS, {"role": "user", "content": IMAGE}]}
+    seen = given_read("prompts/get", {}, result, masked(result, ("/description", None, None, "key")))
+    types.GetPromptResult.model_validate(seen)
+    assert seen["messages"][0] == {"role": "assistant", "content": text("say [withheld]")}
+    assert "aGk=" not in json.dumps(seen)
+    assert SECRET not in json.dumps(seen)
+
+
+@pytest.mark.parametrize(
+    "part", [("", None, None, "k"), ("/contents", None, None, "k"), ("/contents/0", None, None, "k")]
+)
+def test_a_resource_that_has_lost_its_form_is_one_text(part):
+    result = {"contents": [HERE]}
+    seen = given_read("resources/read", {"uri": "note://one"}, result, masked(result, part))
+    types.ReadResourceResult.model_validate(seen)
+    (one,) = seen["contents"]
+    assert "[withheld: k]" in one["text"]
+    assert SECRET not in json.dumps(seen)
+
+
+def test_a_withheld_resource_or_prompt_is_one_sentence():
+    ruled, asked = withhold("denied", "not yours"), {"uri": "note://one"}
+    (one,) = given_read("resources/read", asked, {"contents": [HERE]}, ruled)["contents"]
+    assert one == {"uri": "note://one", "text": ruled.value}
+    (said,) = given_read("prompts/get", {}, {"messages": [WORDS]}, ruled)["messages"]
+    assert said == {"role": "user", "content": text(ruled.value)}

@@ -57,6 +57,21 @@ async def test_what_is_withheld_reaches_no_client(open_session, meta):
         assert result["_meta"]["toolgate/decision"]
 
 
+async def test_a_resource_is_ruled_on_as_the_result_of_a_tool_of_the_methods_name(open_session):
+    async with open_session("plain") as (session, ruler):
+        params = {"uri": "note://one"}
+        read = await session.on_request(Front(3), "resources/read", params)
+        (asked,) = ruler.asked
+        assert (asked.phase, asked.tool_name, asked.tool_input) == ("result", "resources/read", params)
+        assert asked.session == session.name
+        ruler.answer = lambda asked: Deny(reason="not yours")
+        withheld = await session.on_request(Front(4), "resources/read", params)
+        assert [one["text"] for one in withheld["contents"]] == [WITHHELD]
+        assert read["contents"] != withheld["contents"]
+        with pytest.raises(sdk.MCPError, match="its result is withheld: not yours"):
+            await session.on_request(Front(5), "prompts/get", {"name": "none"})
+
+
 async def test_a_masked_and_a_replaced_result(open_session):
     async with open_session("plain") as (session, ruler):
         ruler.answer = hide

@@ -10,7 +10,8 @@ import pytest
 from amplifier_core.approval import ApprovalTimeoutError
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus.protocol.events import AskUser, ToolSelecting
+from questions import question_about
+from toolgate_bus.protocol.events import AskUser, SentResult, ToolSelecting
 from toolgate_bus.telemetry.printable import printable
 from toolgate_orchestrator.commands.host.terminal_approvals import NoTerminal, TerminalApprovals, choose
 from toolgate_orchestrator.decision.question.shown_call import question_text
@@ -175,3 +176,23 @@ def test_the_question_names_the_very_call() -> None:
     assert question_text(AskUser(prompt="Pay?"), call) == 'Pay?\npay {"to": "Ünal", "sum": 5}'
     long = call.model_copy(update={"tool_input": {"x": "y" * 9_000}})
     assert "9009 characters in all" in question_text(AskUser(prompt="?"), long)
+
+
+@pytest.mark.parametrize(
+    ("result", "shown"),
+    [
+        (SentResult("text", b"two\nlines"), 'result: "two\\nlines"'),
+        (SentResult("json", b'{"a": 1}', success=False), 'error: {"a": 1}'),
+        (
+            SentResult("text", b"x" * 500, is_cut=True),
+            f'result (in part: 502 characters in all): "{"x" * 500}"',
+        ),
+    ],
+)
+def test_a_person_who_is_asked_about_a_result_sees_it_below_the_call(result: SentResult, shown: str) -> None:
+    call = question_about("look", {"a": 1})._replace(phase="result", result=result)
+    assert question_text(AskUser(prompt="Show?"), call) == f'Show?\nlook {{"a": 1}}\n{shown}'
+    long = question_about("look", {"a": "y" * 9000})._replace(result=SentResult("text", b"a" * 9000 + b"z"))
+    text = question_text(AskUser(prompt="p" * 9000), long)
+    assert printable(text) == text
+    assert text.endswith('az"')

@@ -98,6 +98,28 @@ async def test_labels_only_grow_whatever_later_verdicts_say(world, guarded):
     ]
 
 
+async def test_a_question_bears_which_labels_required_schedulers_gave(world):
+    def give_from(name):
+        labels = {"trust": [name, "both"]}
+        return lambda call: Continue(session_labels=labels if call.tool_name == name else None)
+
+    def look(call):
+        seen.append((call.session_labels, call.required_labels))
+        return Continue()
+
+    seen = []
+    await world.scheduler("sure", give_from("sure"))
+    await world.scheduler("maybe", give_from("maybe"))
+    await world.scheduler("watcher", look, reads=READS)
+    gate, other = await world.gate(required=["sure"]), await world.gate()
+    await decide_on(gate, "maybe", {}, ["maybe", "sure"], session="s")
+    await decide_on(gate, "t", {}, TOOLS, session="s")
+    assert seen[-1] == ({"trust": ("both", "maybe")}, {})
+    await decide_on(gate, "sure", {}, ["maybe", "sure"], session="s")
+    await decide_on(other, "t", {}, TOOLS, session="below", parent="s", root_session="s")
+    assert seen[-1] == ({"trust": ("both", "maybe", "sure")}, {"trust": ("both", "sure")})
+
+
 async def test_an_apps_labels_and_a_sessions_are_never_one(world):
     seen = []
 

@@ -58,6 +58,7 @@ async def test_the_words_that_a_scheduler_changes_are_the_prompt(
     async with agent(llm=llm([says("fine")])) as a:
         await bus.listens(a, loop)
         assert await a.ask(f"do it {SECRET}") == "fine"
+        assert [fact["tool"] for fact in bus.facts("tool:post")] == ["turn:input"]
         assert (await a.messages())[0]["content"] == "do it [withheld]"
         assert SECRET not in str(a.requests)
 

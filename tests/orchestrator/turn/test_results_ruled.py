@@ -233,6 +233,7 @@ async def test_a_person_who_says_no_keeps_the_result(
         await a.ask()
         assert SECRET not in await everything_seen(a, bus, caplog)
     assert "may it be shown?" in person.asked[0]
+    assert f'result: "the key is {SECRET}."' in person.asked[0]
 
 
 @pytest.mark.parametrize("now", [True, False])

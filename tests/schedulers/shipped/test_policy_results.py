@@ -266,6 +266,26 @@ def test_a_rule_on_calls_that_names_the_point_counts_as_well():
 # ---------------------------------------------------------------------- labels of the session
 
 
+@pytest.mark.parametrize("order", [{}, {"unless_after": {"tool": "lock"}}], ids=["plain", "ordered"])
+def test_a_label_of_an_optional_scheduler_may_restrict_a_call_and_not_allow_it(order):
+    labels = {"trust": ("vetted",)}
+
+    def ruled(action, default, required, **more):
+        rule = {"tools": "send", "when_session": {"trust": "vetted"}, "action": action, **more}
+        policy = Policy(PolicyConfig.model_validate({"rules": [rule], "default": default}))
+        call = question("send", session_labels=labels, required_labels=required)
+        answer = LocalTable.read(policy.local_table).answer(call)
+        verdict = rule_on(policy.config, call)
+        assert answer is None or answer.verdict == verdict
+        return verdict.action
+
+    assert ruled("deny", "allow", {}) == "deny"
+    assert ruled("allow", "deny", {}, **order) == "deny"
+    assert ruled("allow", "deny", {"trust": ("other",)}, **order) == "deny"
+    if not order:  # (what is not known of earlier calls denies)
+        assert ruled("allow", "deny", labels) == "continue"
+
+
 @pytest.mark.parametrize(
     ("labels", "deny", "allow"),
     [
@@ -282,7 +302,7 @@ def test_a_rule_on_a_label_restricts_for_any_value_allows_for_all_and_unknown_la
     rules = "rules:\n  - {tools: send, when_session: {source: untrust*}, action: %s}\ndefault: %s\n"
     for action, default, told in (("deny", "allow", deny), ("allow", "deny", allow)):
         policy = Policy(config(rules % (action, default)))
-        call = question("send", session_labels=labels)
+        call = question("send", session_labels=labels, required_labels=labels or {})
         verdict = rule_on(policy.config, call)
         assert verdict.action == told
         answer = LocalTable.read(policy.local_table).answer(call)

@@ -171,6 +171,8 @@ class SessionMatcher(CallMatcher):
         if not self.when_session:
             return super()._matches(call, agents, elements)
         borne = session_bears(self.when_session, call.session_labels, elements)
+        if borne and elements == "all" and not session_bears(self.when_session, call.required_labels):
+            return False  # (an optional scheduler's label may restrict, but is no reason to allow)
         return borne if borne is False else every((borne, super()._matches(call, agents, elements)))
 
 

@@ -6,6 +6,7 @@ tools/call ─▶ Guard.rule ─┬─ deny ─▶ an error that the LLM reads
 
 The call that runs is the one that was ruled on. If the tool's description has changed by then, the call does
 not run. Results and errors of the server are ruled on as well, if any scheduler rules on results of the tool.
+Resources and prompts are requested without a ruling; what comes of them is ruled on in the same way.
 """
 
 import asyncio
@@ -48,7 +49,6 @@ from toolgate_orchestrator.commands.mcp.questions import (
     digest_tool,
     read_state,
 )
-from toolgate_orchestrator.commands.mcp.upstream import Upstream
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.decision.question.shown_call import question_about, question_text
@@ -90,6 +90,16 @@ class Calls:
     async def _expire(self, late: Call) -> None:
         with contextlib.suppress(ToolgateError):
             (await self._guard.rule(late, ask="defer")).release()
+
+    async def read(
+        self, exchange: sdk.Exchange, method: str, params: Mapping[str, Any], backends: Backends
+    ) -> Message:
+        """Return a resource or a prompt as the client may see it. Raise MCPError.
+
+        Nobody is asked before. What the server gives is ruled on as the result of a tool named `method`.
+        """
+        asked = {name: one for name, one in params.items() if name != "_meta"}
+        return await _OneCall(self, exchange, params, method, asked).read(backends)
 
     async def call(self, exchange: sdk.Exchange, params: Mapping[str, Any], backends: Backends) -> Message:
         """Return the result of a call. Raise MCPError."""
@@ -297,7 +307,7 @@ class _OneCall:
         params = params if tool is None or params.get("name") == tool.own else {**params, "name": tool.own}
         schema = None if tool is None else tool.schema
         try:
-            result = await self._request(ruling, server, params, schema)
+            result = await self._request(ruling, server.request(self._exchange, CALL, params, schema))
             if self._modern and answers.needs_input(result):
                 state = result.get("requestState")
                 self._calls._questions.keep_round(state, self._digest(), ruling, self._session)
@@ -310,12 +320,24 @@ class _OneCall:
         seen = results.given_result(result, given, None if tool is None else tool.output)
         return self._report(ruling, result, seen, is_ruled_on=given.why != "unasked")
 
-    async def _request(
-        self, ruling: Ruling, server: Upstream, params: Mapping[str, Any], schema: Mapping[str, Any] | None
-    ) -> Message:
+    async def read(self, backends: Backends) -> Message:
+        """Return what a server gives for a request that is no call of a tool. Raise MCPError."""
+        place = self._place(self._session, {})
+        call = Call(self._name, self._arguments, (self._name,), place, str(self._exchange.request_id))
+        ruling = await self._calls._guard.pass_unasked(call)
+        asking = backends.request(self._exchange, self._name, self._params)
+        if not ruling.is_ruled_on:
+            return await asking
+        result = await self._request(ruling, asking)
+        if self._modern and answers.needs_input(result):
+            return result
+        given = await self._give(ruling, results.value_of(result), success=True)
+        return results.given_read(self._name, self._params, result, given)
+
+    async def _request(self, ruling: Ruling, asking: Awaitable[Message]) -> Message:
         """Return the server's result. Raise MCPError; what the server says in it is ruled on, too."""
         try:
-            return await server.request(self._exchange, CALL, params, schema)
+            return await asking
         except sdk.MCPError as error:
             if error.code == sdk.REQUEST_TIMEOUT:  # these are words of the proxy
                 raise

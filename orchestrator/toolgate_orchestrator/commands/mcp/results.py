@@ -5,13 +5,13 @@ hidden in the other.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from toolgate_bus.ruling.results import hide_texts
 
 from toolgate_orchestrator.calls.result_parts import describe_data, read_cut
-from toolgate_orchestrator.commands.mcp.messages import Message
+from toolgate_orchestrator.commands.mcp.messages import GET_PROMPT, READ_RESOURCE, Message
 from toolgate_orchestrator.decision.question.schema_check import Checker, Uncheckable
 from toolgate_orchestrator.decision.results.given_result import GivenResult
 
@@ -19,6 +19,15 @@ CONTENT: Final = "content"
 STRUCTURED: Final = "structuredContent"
 _APART: Final = ("_meta", "isError", "resultType")
 """Fields that are for the client, and no part of what the LLM reads."""
+_NOWHERE: Final = "about:blank"
+"""Address of a part whose own one may not be seen."""
+_PARTS: Final = {READ_RESOURCE: "contents", GET_PROMPT: "messages"}
+_KEPT: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "resultType": lambda value: value == "complete",
+    "ttlMs": lambda value: type(value) is int,
+    "cacheScope": lambda value: value in ("public", "private"),
+}
+"""Fields of a resource or a prompt that bear no text, and the values with which they stay."""
 _UNTOLD: Final = object()
 
 
@@ -26,8 +35,9 @@ def value_of(result: Message) -> dict[str, Any]:
     """Return the value that stands for a result in a question: all that an LLM could read of it."""
     told: dict[str, Any] = {name: result[name] for name in (CONTENT, STRUCTURED) if name in result}
     told |= {name: one for name, one in result.items() if name not in _APART and name not in told}
-    if CONTENT in told:
-        told[CONTENT] = describe_data(told[CONTENT])
+    for name in (CONTENT, "contents", "messages"):
+        if name in told:
+            told[name] = describe_data(told[name])
     return told
 
 
@@ -60,6 +70,49 @@ def given_result(result: Message, given: GivenResult, schema: Mapping[str, Any] 
         made.pop(STRUCTURED, None)
         made["isError"] = True
     return {**made, **(kept if isinstance(kept, dict) else {})}
+
+
+def given_read(method: str, params: Mapping[str, Any], result: Message, given: GivenResult) -> Message:
+    """Return a resource or a prompt as the client may get it: the server's own if nothing was hidden in it.
+
+    Otherwise its parts are texts, each of those that kept its form; or one text, if one of them did not.
+    """
+    if not given.changed:
+        return result
+    value, name = given.value, _PARTS[method]
+    parts = value.get(name) if given.outcome == "masked" and isinstance(value, dict) else None
+    own = result.get(name)
+    uris: set[Any] = (
+        {one["uri"] for one in own if isinstance(one, dict) and isinstance(one.get("uri"), str)}
+        if isinstance(own, list)
+        else set()
+    )
+    made = [_read_part(method, part, uris) for part in parts] if isinstance(parts, list) else []
+    texts = [one for one in made if one is not None]
+    if not texts or len(texts) < len(made):
+        words, uri = value if isinstance(value, str) else _write(value), params.get("uri")
+        is_clean = isinstance(uri, str) and hide_texts(uri, given.hidden) == uri
+        one: Message = {"uri": uri if is_clean else _NOWHERE, "text": words}
+        texts = [one if method == READ_RESOURCE else {"role": "user", "content": text_block(words)}]
+    kept = {name: result[name] for name, right in _KEPT.items() if name in result and right(result[name])}
+    return {**kept, _PARTS[method]: texts}
+
+
+def _read_part(method: str, part: Any, uris: set[Any]) -> Message | None:
+    """Return a masked part of a resource or a prompt with its text; None if it has lost its form."""
+    if not isinstance(part, dict):
+        return None
+    if method == READ_RESOURCE:
+        text = part.get("text", part.get("blob"))  # (of data, type and size)
+        uri = part.get("uri")
+        is_own = isinstance(uri, str) and uri in uris
+        return {"uri": uri if is_own else _NOWHERE, "text": text} if isinstance(text, str) else None
+    content, role = part.get("content"), part.get("role")
+    if role not in ("user", "assistant") or not isinstance(content, dict):
+        return None
+    text = content.get("text")
+    is_text = content.get("type") == "text" and isinstance(text, str)
+    return {"role": role, "content": text_block(text if is_text else _write(content))}
 
 
 def _mask(result: Message, value: dict[str, Any], mark: str) -> Message:

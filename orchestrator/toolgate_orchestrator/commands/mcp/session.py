@@ -1,6 +1,7 @@
 """One client's session: passes messages between the client and its servers, and has tool calls ruled on.
 
-Everything but tool calls and lists of tools passes unchanged, both ways. A list is read on its way: it tells
+Tool calls are ruled on, and so are results of tools, resources and prompts. Lists of tools are read, and all
+else passes unchanged, both ways. A list is read on its way: it tells
 the tools with their schemas, and which descriptions have changed since they were first seen.
 """
 
@@ -27,6 +28,7 @@ from toolgate_orchestrator.commands.mcp.messages import (
     LIST,
     LOG,
     NOTIFICATIONS,
+    READS,
     TOOLS_CHANGED,
     Message,
     Params,
@@ -178,6 +180,8 @@ class ProxySession:
             return await self._list(exchange, params, backends)
         if method == INITIALIZE and isinstance(params, Mapping):
             self._calls.elicits = can_elicit(params.get("capabilities"))
+        if method in READS:
+            return await self._calls.read(exchange, method, params or {}, backends)
         result = await backends.request(exchange, method, params)
         if method == INITIALIZE:
             self._calls.old_form = result.get("protocolVersion") in _WITHOUT_MODES

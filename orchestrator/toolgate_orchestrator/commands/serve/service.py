@@ -245,9 +245,8 @@ class SidecarService:
         body = body_of_ruling(decision)
         if decision.allowed and not call.is_point and self.results.rules_on(decision.tool_name):
             body["rules_on_result"] = True
-        if decision.allowed and call.is_point:  # nothing runs whose end could be reported
-            session = self._session(turn)
-            session.close(session.open(call, decision), "succeed", {"success": True}, 0.0)
+        if decision.allowed and call.is_point:
+            self._session(turn).pass_point(call, decision)
         elif decision.allowed:
             opened = self._session(turn).open(call, decision)
             if isinstance(call.tools, dict):  # schemas are not needed any longer

@@ -25,12 +25,14 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import LabelReading, LabelStore
 from toolgate_bus.transport.session_labels import (
+    REQUIRED,
     LabelMark,
     LabelMarks,
     give_labels,
     join_marks,
     list_fields,
     show_labels,
+    show_required,
     split_field,
 )
 
@@ -65,6 +67,8 @@ AGENT_UNLABEL: Final = "agent:unlabel"
 _NEVER: Final = float("-inf")
 _log = get_logger("toolgate.gate")
 Labels = dict[str, list[str]] | None
+_Shown = tuple[Labels, dict[str, list[str]]]
+"""Labels that a question bears, and those of them that required schedulers gave."""
 Kin = tuple[str, ...]
 """Sessions whose labels a question bears: its own first."""
 
@@ -86,7 +90,7 @@ class _LabelledSession:
     """Time until which other processes may still write its labels again, after the server lost everything."""
     asked_at: float = _NEVER
     written_at: float = _NEVER
-    shown: tuple[int, Kin, Labels] | None = None
+    shown: tuple[int, Kin, _Shown] | None = None
     """Version, kin and labels of its last question."""
 
 
@@ -166,20 +170,28 @@ class SessionLabels:
             return None
         return self._show(kin) if kin else {}
 
-    def learn(self, question: ToolQuestion, labels: Mapping[str, Sequence[str]]) -> None:
-        """Take the labels that a verdict on this question gives."""
+    def put(self, question: ToolQuestion, labels: Labels) -> ToolQuestion:
+        """Return a question with these labels, which `find` or `show` gave, and whose required ones."""
+        required = self._look(self._list_kin(question))[1] if labels else {}
+        return question._replace(session_labels=labels, required_labels=required)
+
+    def learn(
+        self, question: ToolQuestion, labels: Mapping[str, Sequence[str]], *, by_required: bool = False
+    ) -> None:
+        """Take the labels that a verdict on this question gives, perhaps that of a required scheduler."""
         kin, now = self._list_kin(question), self._clock()
         if not kin or not labels:
             return
         self._touch(kin, question)
         sessions = [(one, self._known[one]) for one in kin]
-        new = give_labels(join_marks(one.marks for _, one in sessions), labels)
+        new = give_labels(join_marks(one.marks for _, one in sessions), labels, by_required=by_required)
         for name, session in sessions:
             if new:
                 self._put(name, session, new)
                 if not self._failures:
                     self._untried.add(name)
-            session.given_at |= {one: now for one in list_fields(labels) if one in session.marks}
+            fields = list_fields(labels, by_required=by_required)
+            session.given_at |= {one: now for one in fields if one in session.marks}
         self._spread(kin)
         if self._unwritten:
             self._start()
@@ -268,6 +280,9 @@ class SessionLabels:
         return tuple(names)
 
     def _show(self, kin: Kin) -> Labels:
+        return self._look(kin)[0]
+
+    def _look(self, kin: Kin) -> _Shown:
         session = self._known.get(kin[0])
         shown = session.shown if session is not None else None
         if shown is not None and shown[:2] == (self._version, kin):
@@ -278,12 +293,12 @@ class SessionLabels:
             session.shown = self._version, kin, labels
         return labels
 
-    def _compute(self, kin: Kin) -> Labels:
+    def _compute(self, kin: Kin) -> _Shown:
         sessions = [self._known.get(one) for one in kin]
         if self._is_lossy and None in sessions:
-            return None
-        marks = [one.marks for one in sessions if one is not None and one.marks]
-        return show_labels(join_marks(marks)) if marks else {}
+            return None, {}
+        marks = join_marks(one.marks for one in sessions if one is not None and one.marks)
+        return (show_labels(marks), show_required(marks)) if marks else ({}, {})
 
     def _spread(self, kin: Kin) -> None:
         """Give all of these sessions the labels that one of them bears."""
@@ -494,7 +509,8 @@ class SessionLabels:
                 session.marks = {**session.marks, one: mark}
                 self._version += 1
                 if not mark.is_borne:
-                    self._removed.append((name, one, mark))
+                    if not one.endswith(REQUIRED):
+                        self._removed.append((name, one, mark))
                     # Not before the moment at which it was taken away, by this process's clock.
                     taken_at = began - max(0, now_ms - mark.at_ms) / 1000
                     if session.given_at.get(one, _NEVER) >= taken_at:

@@ -6,14 +6,15 @@ A text travels as it is, any other value as JSON. Parts that `redact` hides trav
 
 import json
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from math import isfinite
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.protocol.events import Mask, MaskedPart, SentResult
 from toolgate_bus.protocol.json_values import read_json
 from toolgate_bus.protocol.packing import make_readable
-from toolgate_bus.ruling.results import ROOT, UnknownPart, check_parts, mask_parts, path_to
+from toolgate_bus.ruling.results import ROOT, UnknownPart, check_parts, hide_texts, mask_parts, path_to
 from toolgate_bus.telemetry.printable import shorten, visible
 
 from toolgate_orchestrator.decision.question.plain_values import to_plain
@@ -23,6 +24,11 @@ _MAX_DEPTH: Final = 64
 _MAX_NODES: Final = 200_000
 _MAX_BITS: Final = 13_280
 """Most bits of a whole number that everybody reads: 4,000 digits in JSON."""
+_MAX_ERROR: Final = 262_144
+"""Characters of an error from which on no more of it is read: more than the most bytes that are sent."""
+_CAUSED: Final = "\ncaused by "
+_NOTE: Final = "\nnote: "
+_MEMBER: Final = "\nmember: "
 _BEYOND: Final = 4_096
 """Characters behind the end of a text that is cut in which the rest of a secret is looked for."""
 
@@ -73,6 +79,13 @@ class OutgoingResult(NamedTuple):
         """Return the result as schedulers see it."""
         sent = self.sent
         return sent.data.decode() if sent.form == "text" else read_json(sent.data)
+
+    def show_person(self, masks: Sequence[Mask], hidden: Iterable[str]) -> SentResult:
+        """Return the result as schedulers see it, without what these masks of it and others hide."""
+        parts = [MaskedPart(*part) for mask in masks for part in mask.parts]
+        value = hide_texts(mask_parts(self.read_sent(), parts).value, hidden)
+        text = value if self.sent.form == "text" and isinstance(value, str) else _write(value)
+        return self.sent._replace(data=text.encode())
 
     def _find_own(self, part: MaskedPart) -> MaskedPart:
         if part.start is None and part.end is None:
@@ -206,17 +219,49 @@ def _read_json(value: Any, left: list[int], depth: int) -> Any:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the text of an error, and of those that caused it."""
-    told, seen = list[str](), set[int]()
-    one: BaseException | None = error
-    while one is not None and id(one) not in seen and len(told) < 8:
+    """Return the text of an error with all that it bears: its notes, members of a group, and its causes.
+
+    Of more words than are ever sent it has so many that its end is cut off, as of any long result.
+    """
+    told, seen, size = list[str](), set[int](), 0
+    left: list[tuple[str, BaseException]] = [("", error)]
+    while left and size <= _MAX_ERROR:
+        why, one = left.pop()
+        if id(one) in seen:
+            continue
         seen.add(id(one))
-        try:
-            told.append(f"{type(one).__name__}: {one}")
-        except Exception:  # noqa: BLE001 - another's code may raise anything
-            told.append(type(one).__name__)
-        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
-    return "\ncaused by ".join(told)
+        told.append(f"{why}{_describe_alone(one)}")
+        size += len(told[-1])
+        cause = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
+        if cause is not None:
+            left.append((_CAUSED, cause))
+        if isinstance(one, BaseExceptionGroup):
+            left += [(_MEMBER, member) for member in reversed(one.exceptions)]
+    return "".join(told)
+
+
+def own_words(text: str) -> str:
+    """Return the words of an error alone, from the text that `describe_error` made of it."""
+    return min((text.partition(mark)[0] for mark in (_CAUSED, _NOTE, _MEMBER)), key=len)
+
+
+def _describe_alone(error: BaseException) -> str:
+    """Return the type, words and notes of an error, as a traceback prints them."""
+    kind = type(error).__name__
+    told = [_say(lambda: f"{kind}: {error}", kind)]
+    notes = getattr(error, "__notes__", ())
+    if isinstance(notes, list | tuple):
+        told += [_say(partial(str, note), type(note).__name__) for note in notes[:_MAX_ERROR]]
+    else:
+        told.append(_say(partial(repr, notes), type(notes).__name__))
+    return _NOTE.join(told)
+
+
+def _say(read: Callable[[], str], otherwise: str) -> str:
+    try:
+        return read()
+    except Exception:  # noqa: BLE001 - another's code may raise anything
+        return otherwise
 
 
 def _write(value: Any) -> str:

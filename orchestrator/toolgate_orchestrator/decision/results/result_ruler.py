@@ -9,6 +9,7 @@ long as a scheduler holds it, so that a person's release gives it.
 """
 
 import hashlib
+import json
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ from functools import partial
 from typing import Any, Final
 
 from toolgate_bus.facts import record
-from toolgate_bus.protocol.events import Deny, Mask, MaskedPart, ReceivedVerdict, Replace
+from toolgate_bus.protocol.events import Deny, Mask, MaskedPart, ReceivedVerdict, Replace, SentResult
 from toolgate_bus.protocol.fact_events import TOOL_RESULT
 from toolgate_bus.ruling.merge import rank
 from toolgate_bus.ruling.results import MaskedResult, find_replacement, hide_texts, list_masks, mask_parts
@@ -41,8 +42,8 @@ from toolgate_orchestrator.decision.round.dispatcher import Dispatcher
 from toolgate_orchestrator.decision.round.wait_reports import Note, describe_whose
 from toolgate_orchestrator.decision.ruling import RulingResult, objection
 
-AskPerson = Callable[[DecisionState, RulingResult], Awaitable[RulingResult]]
-"""Asks a person, and returns the ruling with the denial, if the person refused."""
+AskPerson = Callable[[DecisionState, RulingResult, SentResult], Awaitable[RulingResult]]
+"""Asks a person about a result, and returns the ruling with the denial, if the person refused."""
 _KEY: Final = secrets.token_bytes(32)
 """Key of the digests of results of this process: equal results are found, and none can be guessed."""
 
@@ -115,7 +116,10 @@ class ResultRuler:
                 return withheld
             asks = (*asks, *closed.merged.asks)
         if asks:
-            ruled = await ask(call, RulingResult("continue", "agreed", asks=asks))
+            _hide_late(call)
+            masks = [one.verdict for one in list_masks(closed.heard) if isinstance(one.verdict, Mask)]
+            shown = last.show_person(masks, call.hidden)
+            ruled = await ask(call, RulingResult("continue", "agreed", asks=asks), shown)
             if ruled.outcome != "continue":
                 return withhold(_why(ruled.why), _REFUSED.get(ruled.why, ruled.reason), ruled.scheduler)
         if (objected := objection(call)) is not None:
@@ -139,6 +143,8 @@ class ResultRuler:
         made = mask_parts(last.value, parts) if parts else MaskedResult(last.value, frozenset())
         value = finish(last, hide_texts(made.value, call.hidden - made.hidden))
         cut, hidden = last.cut > 0, call.hidden
+        if winner is not None and not cut and (first := call.results[0]).cut:  # nobody knows the whole
+            value, cut = finish(first, value if isinstance(value, str) else json.dumps(value)), True
         if winner is not None:
             reason = winner.verdict.reason
             return GivenResult(value, "replaced", "replaced", reason, winner.scheduler, hidden, cut)

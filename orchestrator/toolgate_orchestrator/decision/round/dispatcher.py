@@ -105,7 +105,7 @@ class Dispatcher:
             # Who was never seen may be about to start, and read them.
             unseen = not audience.absent.issubset(client.directory.announced)
             labels = await client.labels.find(asking, patience if client.up else 0, reads=unseen)
-            asking = asking._replace(session_labels=labels)
+            asking = client.labels.put(asking, labels)
         body, sent = self._write(call, asking, audience)
         now = time.monotonic()
         asked, awaited = audience.names, audience.required
@@ -214,7 +214,7 @@ class Dispatcher:
         if client is None or not client.tables.in_force:
             return ()
         if client.labels.is_used:
-            asking = asking._replace(session_labels=client.labels.show(asking))
+            asking = client.labels.put(asking, client.labels.show(asking))
         body, sent = self._write(call, asking, audience)
         answers = self._answer_locally(client, sent, body, audience.names, asking, audience.shadows)
         return tuple(name for name, (answer, _) in answers.items() if answer.verdict.action == "deny")
@@ -434,10 +434,10 @@ class Dispatcher:
         """Handle a genuine verdict that came after the end."""
         self._on_late(call, heard)
 
-    def label(self, asked: ToolQuestion, labels: Mapping[str, Sequence[str]]) -> None:
-        """Take the labels that a verdict on this question gives to its session."""
+    def label(self, asked: ToolQuestion, labels: Mapping[str, Sequence[str]], *, by_required: bool) -> None:
+        """Take the labels that a verdict on this question, perhaps a required one, gives to its session."""
         if self._client is not None:
-            self._client.labels.learn(asked, labels)
+            self._client.labels.learn(asked, labels, by_required=by_required)
 
     async def settle_labels(self, call: DecisionState) -> None:
         """Wait until the labels that were just given to a session are stored, `patience_ms` at most."""

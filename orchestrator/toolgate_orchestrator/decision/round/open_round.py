@@ -70,8 +70,8 @@ class Judge(Protocol):
     def late(self, call: DecisionState, heard: ReceivedVerdict) -> None:
         """Handle a genuine verdict that came after the end."""
 
-    def label(self, asked: ToolQuestion, labels: Mapping[str, Sequence[str]]) -> None:
-        """Take the labels that a verdict on this question gives to its session."""
+    def label(self, asked: ToolQuestion, labels: Mapping[str, Sequence[str]], *, by_required: bool) -> None:
+        """Take the labels that a verdict on this question, perhaps a required one, gives to its session."""
 
     def on_held(self, question: "OpenRound", heard: ReceivedVerdict) -> None:
         """Handle a hold that is waited for."""
@@ -390,7 +390,8 @@ class OpenRound:
             return
         for one in (heard.verdict, heard.said):
             if (labels := getattr(one, "session_labels", None)) is not None:
-                self._judge.label(self.question, labels)
+                is_required = self.audience.required.get(heard.scheduler, False)
+                self._judge.label(self.question, labels, by_required=is_required)
 
     def _late(self, heard: ReceivedVerdict) -> None:
         if not heard.shadow and self._object(heard):

@@ -14,7 +14,7 @@ from toolgate_bus.protocol.events import AskUser, ToolQuestion
 from toolgate_bus.telemetry.logging import where
 
 from toolgate_orchestrator.decision.gate import Answer
-from toolgate_orchestrator.decision.question.shown_call import question_text
+from toolgate_orchestrator.decision.question.shown_call import question_about, question_text
 from toolgate_orchestrator.turn.hooks.dispatch import Hooks
 
 logger = logging.getLogger(__name__)
@@ -37,8 +37,9 @@ class Approvals:
         self.open += 1
         try:
             prompt = question_text(ask, call)
+            about = question_about(ask, call.tool_name, call.tool_input)  # hooks may log it, so no result
             told = {
-                "prompt": prompt,
+                "prompt": about,
                 "tool_name": call.tool_name,
                 "decision_id": call.id,
                 "options": ask.options,

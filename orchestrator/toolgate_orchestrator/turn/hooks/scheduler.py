@@ -34,7 +34,7 @@ _MAX_SECONDS = 86_400.0
 OBSERVERS = "hooks-logging"
 """Prefix of handlers that only log. A hook besides them is alone, and need not be asked twice."""
 _PRIORITY_LIMIT = 2**31
-_NOT_FOR_HOOKS = ("id", "trace", "ttl_ms", "request", "again", "result", "session_labels")
+_NOT_FOR_HOOKS = ("id", "trace", "ttl_ms", "request", "again", "result", "session_labels", "required_labels")
 
 
 @dataclass(frozen=True, slots=True)

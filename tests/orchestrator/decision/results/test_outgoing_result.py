@@ -137,14 +137,45 @@ def test_an_error_is_sent_with_the_errors_that_caused_it():
     assert describe_error(raised(RuntimeError("no row"), context=KeyError("sk-1"))) == words
 
 
-def test_errors_that_cause_each_other_are_told_once_and_no_more_than_eight():
+def test_errors_that_cause_each_other_are_told_once_and_each_of_a_long_chain_is_told():
     ring = raised(RuntimeError("a"))
     ring.__cause__ = ring
     assert describe_error(ring) == "RuntimeError: a"
     long = raised(RuntimeError("0"))
     for number in range(1, 20):
         long = raised(RuntimeError(str(number)), cause=long)
-    assert describe_error(long).count("RuntimeError") == 8
+    assert describe_error(long).count("RuntimeError") == 20
+
+
+def test_notes_and_members_of_an_error_are_sent_with_it():
+    inner = raised(KeyError("sk-1"), cause=OSError("sk-2"))
+    inner.add_note("note sk-3")
+    group = raised(ExceptionGroup("two", [ValueError("one"), inner]), cause=RuntimeError("below"))
+    group.add_note("note sk-4")
+    assert describe_error(group) == (
+        "ExceptionGroup: two (2 sub-exceptions)\nnote: note sk-4\nmember: ValueError: one\nmember: KeyError: "
+        "'sk-1'\nnote: note sk-3\ncaused by OSError: sk-2\ncaused by RuntimeError: below"
+    )
+
+
+def test_notes_that_are_no_list_of_texts_are_sent_as_they_would_be_printed():
+    odd = raised(ValueError("a"))
+    odd.__notes__ = {"sk-1": 2}
+    assert describe_error(odd) == "ValueError: a\nnote: {'sk-1': 2}"
+    odd.__notes__ = ("b", 3, MumbledError())
+    assert describe_error(odd) == "ValueError: a\nnote: b\nnote: 3\nnote: MumbledError"
+
+
+def test_of_an_error_with_more_words_than_are_ever_sent_the_rest_is_cut_off():
+    noisy = raised(ValueError("a"))
+    for _ in range(4):
+        noisy.add_note("x" * 100_000)
+    outgoing = send(noisy, limit=196_608)
+    assert outgoing.cut > 0
+    deep = raised(RuntimeError("0"))
+    for _ in range(30_000):
+        deep = raised(RuntimeError(""), cause=deep)
+    assert send(deep, limit=196_608).cut > 0
 
 
 def test_a_silenced_context_is_not_told_and_an_error_without_words_is_told_by_its_name():

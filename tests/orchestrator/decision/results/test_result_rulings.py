@@ -23,6 +23,8 @@ from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.inheritance import inherit_config
 from toolgate_orchestrator.decision.link.recipients import RecipientCache
 from toolgate_orchestrator.decision.link.scheduler_info import SchedulerInfo
+from toolgate_orchestrator.decision.question.redact import HIDDEN
+from toolgate_orchestrator.decision.results.given_result import cut_mark
 
 pytestmark = pytest.mark.pure
 
@@ -203,6 +205,37 @@ async def test_without_anybody_to_ask_it_is_withheld_and_masks_of_others_hold_af
 
     made = await given(gate, ask=ask)
     assert made.value == "the key is [withheld: key], keep it"
+
+
+@pytest.mark.parametrize("other", ["short", {"a": "short"}], ids=["a text", "a value"])
+async def test_of_a_result_that_was_cut_and_then_replaced_the_cut_is_told(world, other):
+    await world.scheduler("a", in_turn(Replace(result=other), Continue()), **RESULTS)
+    made = await given(await world.gate(result_bytes=1024), "x" * 3000)
+    assert made.value == f"{other if isinstance(other, str) else json.dumps(other)}{cut_mark(1976)}"
+    assert (made.outcome, made.is_cut) == ("replaced", True)
+
+
+async def test_a_person_sees_the_result_as_schedulers_do_without_what_any_of_them_hid(world):
+    await world.scheduler("a", AskUser(prompt=f"show {KEY}?", reason=f"of {KEY}"), **RESULTS)
+    await world.scheduler("b", hide(), **RESULTS)
+    seen = []
+
+    async def ask(asked, question):
+        seen.append((asked.prompt, asked.reason, question.phase, question.result))
+        return "allow"
+
+    gate = await world.gate(redact={"patterns": ["token-[0-9]+"]})
+    made = await given(gate, f"{TEXT}, token-7", ask=ask)
+    ((prompt, reason, phase, result),) = seen
+    assert (prompt, reason, phase) == ("show [withheld]?", "of [withheld]", "result")
+    assert result.text == f"the key is [withheld: key], keep it, {HIDDEN}"
+    assert made.value == "the key is [withheld: key], keep it, token-7"
+    assert "keep it" not in str(facts(world))
+    await given(gate, {"a": [KEY], "token": "token-8"}, ask=ask)
+    assert seen[-1][-1].text == f'{{"a":["{KEY}"],"token":"{HIDDEN}"}}'
+    await world.scheduler("c", in_turn(Replace(result=f"other {KEY}"), Continue()), **RESULTS)
+    await given(gate, ask=ask)
+    assert seen[-1][-1].text == "other [withheld]"
 
 
 async def test_what_cannot_be_followed_withholds(world):

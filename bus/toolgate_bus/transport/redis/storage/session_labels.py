@@ -15,6 +15,7 @@ from toolgate_bus.transport.redis.roster.roster_sets import OLD
 from toolgate_bus.transport.redis.storage.agent_directory import ORDERS_KEPT_MS
 from toolgate_bus.transport.redis.storage.reads import ask_all, find_keys, flat, literal, read_time
 from toolgate_bus.transport.session_labels import (
+    REQUIRED,
     LabelMark,
     LabelMarks,
     LabelNotice,
@@ -102,7 +103,7 @@ class LabelBoard:
     async def take(self, sessions: Sequence[str], meant: str, by: str) -> dict[str, list[str]]:
         """Take labels from these sessions: a field, `NAME=` for all values of a label, or all (empty).
 
-        Return the fields that each session bore. Raises TransportError.
+        It does not matter who gave them. Return the fields that each session bore. Raises TransportError.
         """
         taken: dict[str, set[str]] = {}
         for _ in range(_TRIES):
@@ -113,7 +114,7 @@ class LabelBoard:
                 gone = {
                     field: LabelMark(mark.times + 1, now_ms, by)
                     for field, mark in marks.items()
-                    if mark.is_borne and _is_meant(field, meant)
+                    if mark.is_borne and _is_meant(field.removesuffix(REQUIRED), meant)
                 }
                 if gone:
                     taken.setdefault(session, set()).update(gone)
@@ -122,7 +123,10 @@ class LabelBoard:
                 break
             for at in range(0, len(asks), AT_ONCE):
                 await ask_all(self._commands, asks[at : at + AT_ONCE])
-        return {session: sorted(fields) for session, fields in taken.items()}
+        return {
+            session: sorted({field.removesuffix(REQUIRED) for field in fields})
+            for session, fields in taken.items()
+        }
 
     async def tell(self, notice: LabelNotice) -> frozenset[str]:
         """Tell every living orchestrator to look at these sessions. Return those told.
