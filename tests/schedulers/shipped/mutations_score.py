@@ -89,8 +89,14 @@ _CHANGES = (
     (
         "a failure costs no further request",
         _SCORE,
-        "+ (cost_weight + latency_weight) * RETRY * (1 - chance)",
+        "+ (cost_weight + latency_weight) * retry * (1 - chance)",
         "+ 0.0",
+    ),
+    (
+        "a failed request costs a further one",
+        _SCORE,
+        "retry = 0.0 if one.key.startswith(LLM) else RETRY",
+        "retry = RETRY",
     ),
     (
         "an ejected one may be the first",

@@ -5,14 +5,16 @@
 `cost` is the expected cost of one call, whether it succeeds or not. `seconds` is the usual duration, or the
 time that the calls under way let expect, if that is longer. `dearest` and `slowest` are the highest plain
 values among the alternatives, so neither the currency nor the unit of time matters. A failed call costs the
-LLM a further request: it counts as much as a call of the dearest and slowest alternative. With all of them
-sure and idle, the score is the plain weighted sum of cost and latency.
+LLM a further request: it counts as much as a call of the dearest and slowest alternative. A request to an LLM
+that failed is only sent again. With all of them sure and idle, the score is the plain weighted sum of cost and
+latency.
 """
 
 import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from toolgate_bus.protocol.llm import LLM
 from toolgate_bus.protocol.money import format_amount
 
 from toolgate_schedulers.shipped.score.outcomes import CROWD, FAR_BELOW_PART, UNKNOWN, Outcomes, Performance
@@ -65,10 +67,11 @@ def rate_options(options: Sequence[Option], cost_weight: float, latency_weight: 
         chance = max(one.performance.success, _LEAST)
         failed = one.cost if one.performance.failure_cost is None else one.performance.failure_cost
         cost, seconds = chance * one.cost + (1 - chance) * failed, _expected_s(one, fastest)
+        retry = 0.0 if one.key.startswith(LLM) else RETRY
         value = (
             cost_weight * _part(cost, dearest)
             + latency_weight * _part(seconds, slowest)
-            + (cost_weight + latency_weight) * RETRY * (1 - chance)
+            + (cost_weight + latency_weight) * retry * (1 - chance)
         )
         rated.append(Rating(one, value / chance, cost, seconds))
     return rated
