@@ -29,7 +29,7 @@ _CHANGES = (
         "place * crowd if crowd > CROWD else 0.0, _aged_s(known)",
         "0.0",
     ),
-    ("calls flap between near equals", _SCORE, "one.score * (1 - STAY) if", "one.score if"),
+    ("calls flap between near equals", _SCORE, "else STAY if one.option.own else 0", "else 0"),
     (
         "calls leave their place for one that is hardly better",
         _SCORE,
