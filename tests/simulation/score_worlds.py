@@ -21,8 +21,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_schedulers.shipped.score.outcomes import LOST_S, OUT_S, UNKNOWN, Outcomes, Performance
 from toolgate_schedulers.shipped.score.score import Option, Rating, ejected, rank_keys, rate_options
+from toolgate_schedulers.shipped.score.sticky import DECISION
 
 LENGTH_S = 300.0
 AT_ONCE_S = 0.1
@@ -32,6 +34,9 @@ CLEAR = 1.4
 """Factor between the two best true scores from which a choice is clear: near equals may take turns."""
 CALM_SWITCHES = 0.2
 """Largest share of calls of a calm world with a clear choice that go elsewhere than the one before."""
+STICKY_SWITCHES = 0.05
+"""The same among the calls of each session of a calm world that sticks by session, also among near equals."""
+SESSIONS = 5
 
 
 class Tool(NamedTuple):
@@ -69,6 +74,8 @@ class Plan:
     lost: float
     """Share of calls whose end is never told."""
     cancelled: float
+    sticky: bool
+    """True if calls of a session stay together."""
 
     def describe(self) -> str:
         """Return the world in words."""
@@ -80,7 +87,7 @@ class Plan:
         return (
             f"seed {self.seed}, {self.kind}: {self.per_second:.2f} calls a second, weights {self.weights}\n"
             f"  {tools}\n  replicas hear after {delays} s, deaf {self.deaf}; fault {self.fault}; "
-            f"lost {self.lost:.1%}, cancelled {self.cancelled:.1%}"
+            f"lost {self.lost:.1%}, cancelled {self.cancelled:.1%}{', sticky' if self.sticky else ''}"
         )
 
 
@@ -121,6 +128,7 @@ def make_plan(seed: int) -> Plan:
         fault,
         random.choice((0.0, 0.005)),
         random.choice((0.0, 0.02)),
+        sticky=kind == "calm" and seed % 2 == 0,
     )
 
 
@@ -149,7 +157,11 @@ class World:
         """Make the replicas, and the places of the alternatives."""
         plan = self.plan
         self.keys = [one.key for one in plan.tools]
-        self.replicas = [Outcomes([self.keys]) for _ in plan.delays]
+        sticky = "session" if plan.sticky else DECISION
+        self.replicas = [Outcomes([self.keys], sticky=sticky) for _ in plan.delays]
+        self._questions = [
+            ToolSelecting(id="0" * 32, tool_name="t0", session=f"s{number}") for number in range(SESSIONS)
+        ]
         self._free = {one.key: [0.0] * one.places for one in plan.tools}
         self._begins: dict[str, list[float]] = {key: [] for key in self.keys}
         self._random = Random(f"luck {plan.seed}")
@@ -186,7 +198,7 @@ class World:
         outcomes, plain = self.replicas[replica], self.options(replica)
         ranked = rank_keys(
             [one._replace(performance=UNKNOWN) for one in plain],
-            outcomes, self.now, *self.plan.weights,
+            outcomes, self.now, *self.plan.weights, self._questions[number % SESSIONS],
         )  # fmt: skip
         key, out = ranked[0].option.key, ejected(self.options(replica))
         if key in out or len(out) > len(self.keys) // 2:
@@ -229,7 +241,8 @@ class World:
             self.queues[key] = max(self.queues[key], len(waiting))
         self.calls.append(Done(self.now, key, replica, begun - self.now, well))
         id_, luck = f"d{number}", self._random.random()
-        self._tell({"event": "decision", "id": id_, "outcome": "continue", "tool_name": key}, self.now)
+        decided = {"event": "decision", "id": id_, "outcome": "continue", "tool_name": key}
+        self._tell(decided | {"session": f"s{number % SESSIONS}"}, self.now)
         if luck < plan.lost:
             return
         fact: dict[str, Any] = {"event": "tool:post" if well else "tool:error", "tool": key}
@@ -256,6 +269,7 @@ def look_at(world: World) -> list[str]:
         *world.broken[:1],
         *_herd(world),
         *_flapping(world),
+        *_leaving(world),
         *_fault(world),
         *_replicas(world),
     ]
@@ -274,6 +288,16 @@ def _flapping(world: World) -> Iterator[str]:
         switches = sum(one != other for one, other in pairwise(late))
         if switches > CALM_SWITCHES * len(late):
             yield f"flapping: {switches} of {len(late)} calls of a calm world went elsewhere than the last"
+
+
+def _leaving(world: World) -> Iterator[str]:
+    if not world.plan.sticky:
+        return
+    late = [(number % SESSIONS, one.key) for number, one in enumerate(world.calls) if one.at > LENGTH_S / 2]
+    went = [[key for session, key in late if session == number] for number in range(SESSIONS)]
+    switches = sum(one != other for keys in went for one, other in pairwise(keys))
+    if switches > STICKY_SWITCHES * len(late):
+        yield f"leaving: {switches} of {len(late)} calls went elsewhere than the last of their session"
 
 
 def _fault(world: World) -> Iterator[str]:

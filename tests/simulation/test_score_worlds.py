@@ -7,6 +7,8 @@ from toolgate_schedulers.shipped.score import score
 pytestmark = pytest.mark.pure
 
 SEEDS = range(12)
+STICKY = (6, 12)
+"""Calm worlds that stick by session, with near equals."""
 
 
 def broken(seeds=SEEDS):
@@ -27,6 +29,7 @@ def test_worlds_are_of_every_kind_and_the_same_seed_gives_the_same_calls():
     [
         ("CROWD", 10**9, SEEDS, "a herd"),
         ("ejected", lambda _options: frozenset(), (14,), "is chosen"),
+        ("STICK", 0.0, STICKY, "leaving"),
     ],
 )
 def test_a_rule_that_is_broken_is_seen(monkeypatch, name, value, seeds, told):

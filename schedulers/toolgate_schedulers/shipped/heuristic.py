@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import Continue, Deny, Modify, ToolSelecting, Verdict
 from toolgate_bus.state.counters import MemoryCounter, SharedCounter
@@ -34,6 +34,7 @@ from toolgate_schedulers.shipped.ejection_reporter import EjectionReporter
 from toolgate_schedulers.shipped.facts_from_now import FactsFromNow
 from toolgate_schedulers.shipped.score.outcomes import Outcomes, agent_key
 from toolgate_schedulers.shipped.score.score import Option, describe, rank_keys
+from toolgate_schedulers.shipped.score.sticky import DECISION, Sticky
 
 _SHOWN = 20
 
@@ -51,6 +52,14 @@ class HeuristicConfig(StrictModel):
     """Seed for `random`: the same decision always draws the same choice."""
     override_enabled: bool = Field(default=True, strict=True)
     """False to replace nothing and only deny tools and agents that are not available."""
+    sticky: Sticky = DECISION
+    """Property that keeps calls together, as in the router. Goes with `strategy: best`."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "HeuristicConfig":
+        if self.sticky != DECISION and self.strategy != "best":
+            raise ValueError("sticky: goes with strategy: best")
+        return self
 
 
 def choices(config: HeuristicConfig, call: ToolSelecting) -> list[Alternative]:
@@ -102,7 +111,7 @@ def choose_best(config: HeuristicConfig, call: ToolSelecting, outcomes: Outcomes
     if not found:
         return choose(config, call, 0)
     options = [Option(key, 0, 0, _is_own(call, one)) for key, one in found.items()]
-    best = rank_keys(options, outcomes, now, 0, 1)[0]
+    best = rank_keys(options, outcomes, now, 0, 1, call)[0]
     chosen = found[best.option.key]
     outcomes.expect(call.id, best.option.key, now)
     return _verdict_on(call, chosen, f"best ({describe(chosen.agent or chosen.tool, best)})")
@@ -149,7 +158,9 @@ class Heuristic:
     def __init__(self, config: HeuristicConfig, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.config, self._clock = config, clock
         self.turns: SharedCounter = MemoryCounter()
-        self.outcomes = Outcomes(list_rivals(config.groups)) if config.strategy == "best" else None
+        self.outcomes = None
+        if config.strategy == "best":
+            self.outcomes = Outcomes(list_rivals(config.groups), sticky=config.sticky)
         self._facts: FactsFromNow | None = None
         self._reporter: EjectionReporter | None = None
 

@@ -4,6 +4,7 @@ from mutation import BUS, SCHEDULERS, Mutant
 
 _TESTS = "../schedulers/shipped/test_score.py"
 _SCORE, _OUTCOMES = f"{SCHEDULERS}/shipped/score/score.py", f"{SCHEDULERS}/shipped/score/outcomes.py"
+_STICKY, _STICKY_TESTS = f"{SCHEDULERS}/shipped/score/sticky.py", "../schedulers/shipped/test_sticky.py"
 _EJECTION = f"{SCHEDULERS}/shipped/score/ejection.py"
 _REPORTER = f"{SCHEDULERS}/shipped/ejection_reporter.py"
 _REPORTER_TESTS = "../schedulers/shipped/test_ejection_reporter.py"
@@ -28,7 +29,42 @@ _CHANGES = (
         "place * crowd if crowd > CROWD else 0.0, _aged_s(known)",
         "0.0",
     ),
-    ("calls flap between near equals", _SCORE, "one.score * (1 - STAY) if", "one.score if"),
+    ("calls flap between near equals", _SCORE, "else STAY if one.option.own else 0", "else 0"),
+    (
+        "calls leave their place for one that is hardly better",
+        _SCORE,
+        "STICK if one.option.key == place else STAY",
+        "STAY if one.option.key == place else STAY",
+        _STICKY_TESTS,
+    ),
+    (
+        "calls of a session never leave their place",
+        _SCORE,
+        "one.score * (1 - (STICK if",
+        "one.score * (1 - (1 if",
+        _STICKY_TESTS,
+    ),
+    (
+        "where a call went is not remembered",
+        _OUTCOMES,
+        "self._places is not None and key in self._group_of",
+        "False",
+        _STICKY_TESTS,
+    ),
+    (
+        "all sessions have one place",
+        _STICKY,
+        "self._kept[group, value] = key",
+        'self._kept[group, ""] = key',
+        _STICKY_TESTS,
+    ),
+    (
+        "places are remembered without bound",
+        _STICKY,
+        "if len(self._kept) > MAX_PLACES:",
+        "if False:",
+        _STICKY_TESTS,
+    ),
     ("the whole group is ejected", _SCORE, "out[: len(options) // 2]", "out"),
     (
         "the best ones are ejected first",
@@ -89,8 +125,14 @@ _CHANGES = (
     (
         "a failure costs no further request",
         _SCORE,
-        "+ (cost_weight + latency_weight) * RETRY * (1 - chance)",
+        "+ (cost_weight + latency_weight) * retry * (1 - chance)",
         "+ 0.0",
+    ),
+    (
+        "a failed request costs a further one",
+        _SCORE,
+        "retry = 0.0 if one.key.startswith(LLM) else RETRY",
+        "retry = RETRY",
     ),
     (
         "an ejected one may be the first",

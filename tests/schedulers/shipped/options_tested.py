@@ -81,6 +81,7 @@ TESTED: Final[dict[str, dict[str, str]]] = {
             "cost_weight latency_weight"
         ),
         "test_cost_aware_estimates.py::test_a_failure_is_forgotten_by_the_half_life": "half_life_s",
+        "test_sticky.py::test_calls_of_a_session_stay_until_another_is_clearly_better": "sticky",
         "test_cost_aware_delegations.py::test_the_weights_choose_among_agents": (
             "agents agents.*.cost agents.*.latency_s alternatives.*.agents"
         ),
@@ -101,6 +102,7 @@ TESTED: Final[dict[str, dict[str, str]]] = {
     },
     "heuristic": {
         "test_heuristic.py::test_round_robin_takes_turns_over_all_replicas": "strategy",
+        "test_sticky.py::test_calls_of_a_session_stay_until_another_is_clearly_better": "sticky",
         "test_heuristic.py::test_random_is_fair_and_says_the_same_when_asked_twice": "seed",
         "test_heuristic.py::test_switched_off_it_only_denies_what_is_not_available": "override_enabled",
         "test_heuristic.py::"

@@ -104,6 +104,11 @@ def test_cost_and_time_are_those_of_a_success():
     assert [one.score for one in half] == pytest.approx([(0.6 + 0.4 + 0.5) / 0.5, 1.0])
 
 
+def test_a_request_to_an_llm_that_failed_costs_no_further_request():
+    half = rate_options([sure("llm:a/m", 10, 1, success=0.5), sure("llm:b/m", 10, 1)], 0.6, 0.4)
+    assert [one.score for one in half] == pytest.approx([(0.6 + 0.4) / 0.5, 1.0])
+
+
 def test_a_cheap_tool_that_always_fails_is_not_the_first():
     outcomes = Outcomes([["cheap", "dear"]])
     for number in range(31):

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toolgate_schedulers import ToolSelecting
-from toolgate_schedulers.shipped.router.targets import Target, key_of, rank_targets
+from toolgate_schedulers.shipped.router.targets import Target, rank_targets
+from toolgate_schedulers.shipped.score.sticky import key_of
 
 pytestmark = pytest.mark.pure
 

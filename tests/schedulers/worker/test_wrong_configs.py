@@ -85,6 +85,7 @@ FULL: dict[str, dict[str, Any]] = {
         "cost_weight": 0.5,
         "latency_weight": 0.5,
         "half_life_s": 60,
+        "sticky": "session",
         "learn": True,
         "charge_llm": True,
         "admission": True,
@@ -92,7 +93,13 @@ FULL: dict[str, dict[str, Any]] = {
         "on_ledger_lost": "deny",
         "durability": {"replicas": 1, "timeout_ms": 100},
     },
-    "heuristic": {"strategy": "first", "groups": GROUPS, "seed": 1, "override_enabled": True},
+    "heuristic": {
+        "strategy": "best",
+        "groups": GROUPS,
+        "seed": 1,
+        "override_enabled": True,
+        "sticky": "tree",
+    },
     "loop-guard": {
         "same_call": {"times": 2, "within": 5},
         "calls_per_turn": 1,

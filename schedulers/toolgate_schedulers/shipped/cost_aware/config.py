@@ -33,6 +33,7 @@ from toolgate_schedulers.shipped.cost_aware.amounts import Money
 from toolgate_schedulers.shipped.cost_aware.llm_prices import LlmConfig
 from toolgate_schedulers.shipped.durability import DurabilityConfig
 from toolgate_schedulers.shipped.score.outcomes import HALF_LIFE_S, Seconds
+from toolgate_schedulers.shipped.score.sticky import DECISION, Sticky
 
 HOUR: Final = 3600
 DAY: Final = 86_400
@@ -203,6 +204,10 @@ class CostAwareConfig(StrictModel):
     half_life_s: Seconds = HALF_LIFE_S
     """Seconds after which the outcome of a call counts half. Where calls are many, newer ones replace it
     sooner."""
+    sticky: Sticky = DECISION
+    """Property that keeps calls together: calls of the same `session`, `tree` of sessions, `agent` or
+    `label:NAME` stay at one of the equivalents until another score is at least 30 % better. `decision`
+    chooses for each call anew. Goes with a weight."""
     learn: bool = Field(default=True, strict=True)
     """True to learn costs from the results of tools."""
     llm: LlmConfig | None = None
@@ -292,6 +297,8 @@ class CostAwareConfig(StrictModel):
 
     @model_validator(mode="after")
     def _says_something(self) -> "CostAwareConfig":
+        if self.sticky != DECISION and not self.weighs:
+            raise ValueError("sticky: goes with cost_weight or latency_weight, which choose")
         if not self.model_fields_set:
             raise ValueError("is empty: give budgets, or alternatives with a cost_weight or latency_weight")
         return self

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.errors import CodecError
+from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.protocol.llm import LLM
 from toolgate_bus.protocol.money import MAX_AMOUNT, UNIT, is_amount, micro
 from toolgate_bus.protocol.names import MAX_NAME
@@ -279,6 +280,7 @@ def rank_candidates(
     config: CostAwareConfig,
     outcomes: Outcomes | None = None,
     now: float = 0.0,
+    call: ToolSelecting | None = None,
 ) -> list[Candidate]:
     """Return the candidates, best first; among near equals the LLM's own choice comes first.
 
@@ -291,5 +293,5 @@ def rank_candidates(
         return list(candidates)
     options = [Option(one.key, one.estimate.cost, one.estimate.latency_s, one.own) for one in candidates]
     by_key = {one.key: one for one in candidates}
-    ranked = rank_keys(options, outcomes, now, config.cost_weight, config.latency_weight)
+    ranked = rank_keys(options, outcomes, now, config.cost_weight, config.latency_weight, call)
     return [by_key[one.option.key]._replace(rating=one) for one in ranked]

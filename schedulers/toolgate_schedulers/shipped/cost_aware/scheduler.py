@@ -209,7 +209,7 @@ def candidates_of(
         return estimate_of_agent(config, learned, tool, agent, given=micro(call.tool_input.get("budget")))
 
     if call.tool_name == LLM_REQUEST:
-        return rank_candidates(_requests(config, learned, call), config, outcomes, now)
+        return rank_candidates(_requests(config, learned, call), config, outcomes, now, call)
     own = estimate_for(call.tool_name, call.agent_target)
     found = [Candidate(call.tool_name, None, own, own=True, agent=call.agent_target)]
     if call.phase == "select":
@@ -217,7 +217,7 @@ def candidates_of(
             Candidate(tool, arguments, estimate_for(tool, agent), own=False, agent=agent)
             for tool, arguments, agent in alternatives(config.alternatives, call)
         ]
-    return rank_candidates(found, config, outcomes, now)
+    return rank_candidates(found, config, outcomes, now, call)
 
 
 def _requests(config: CostAwareConfig, learned: CostHistory, call: ToolSelecting) -> list[Candidate]:
@@ -281,7 +281,9 @@ class CostAware:
     def configure(self, config: CostAwareConfig) -> None:
         """Take up other groups, prices and weights; what is remembered of calls begins anew."""
         self.config = config
-        self.outcomes = Outcomes(config.rivals, config.half_life_s) if config.chooses else None
+        self.outcomes = None
+        if config.chooses:
+            self.outcomes = Outcomes(config.rivals, config.half_life_s, config.sticky)
         if self._reporter is not None:
             self._reporter.forget()
 

@@ -23,9 +23,10 @@ from toolgate_schedulers.author.scheduler import SchedulerContext
 from toolgate_schedulers.shipped.ejection_reporter import EjectionReporter
 from toolgate_schedulers.shipped.facts_from_now import FactsFromNow
 from toolgate_schedulers.shipped.router.health import Fallback, TargetHealth
-from toolgate_schedulers.shipped.router.targets import Sticky, Target, key_of, rank_targets
+from toolgate_schedulers.shipped.router.targets import Target, rank_targets
 from toolgate_schedulers.shipped.score.outcomes import Outcomes, outcome_of
 from toolgate_schedulers.shipped.score.score import Option, Rating, describe, rank_keys
+from toolgate_schedulers.shipped.score.sticky import DECISION, Sticky, key_of
 
 Text = Annotated[str, Field(min_length=1, max_length=800)]
 
@@ -51,10 +52,11 @@ class Route(CallMatcher):
     choose: Literal["weight", "best"] = "weight"
     """Way to choose among `targets`: by their `weight`, or the `best` one, from which a success comes soonest
     at present."""
-    sticky: Sticky = "decision"
+    sticky: Sticky = DECISION
     """Property that keeps calls together: calls of the same `session`, `tree` of sessions, `agent` or
     `label:NAME` go to the same one of the `targets`. `decision` chooses for each call anew, as happens for
-    calls without the property."""
+    calls without the property. With `choose: best` they leave a target for one whose score is at least 30 %
+    better."""
     fallback: Fallback | None = None
     """Rules for targets that fail too often, and for the time when all fail; see below."""
     reason: Text | None = None
@@ -71,8 +73,6 @@ class Route(CallMatcher):
             raise ValueError("sticky: goes with targets, of which one is chosen")
         if self.choose == "best" and self.targets is None:
             raise ValueError("choose: goes with targets, of which one is chosen")
-        if self.choose == "best" and self.sticky != "decision":
-            raise ValueError("sticky: goes with choose: weight; the best target changes with the load")
         if self.targets is not None and not any(target.weight for target in self.targets):
             raise ValueError("targets: one must have a weight above 0")
         return self
@@ -120,7 +120,7 @@ class RouteState(NamedTuple):
         """Return the state of a route at the start."""
         health = TargetHealth(one.fallback, [target.key for target in (*one.aims, *one.standby)])
         keys = dict.fromkeys(target.key for target in one.aims)
-        return cls(health, Outcomes([keys]) if one.choose == "best" else None)
+        return cls(health, Outcomes([keys], sticky=one.sticky) if one.choose == "best" else None)
 
 
 _NOTHING_KNOWN: Final = RouteState(TargetHealth(None, ()))
@@ -144,7 +144,7 @@ def _rank_best(
     """Return the ratings of targets by the time to a success, the best first."""
     by_key = {target.key: target for target in targets}
     options = [Option(key, 0, 0, not target.changes(call)) for key, target in by_key.items()]
-    return rank_keys(options, outcomes, now, 0, 1)
+    return rank_keys(options, outcomes, now, 0, 1, call)
 
 
 def _apply_route(one: Route, call: ToolSelecting, state: RouteState, now: float) -> Verdict | None:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.protocol.llm import LLM_REQUEST, complete_arguments
@@ -20,20 +20,7 @@ from toolgate_bus.ruling.conditions.conditions import same
 from toolgate_schedulers.shipped.score.outcomes import agent_key, model_key
 
 Weight = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False, strict=True)]
-_STICKY: Final = ("decision", "session", "tree", "agent")
-_LABEL: Final = "label:"
-_ALLOWED: Final = f"{', '.join(_STICKY)} or label:NAME"
 _BITS: Final = 64
-
-
-def _check_sticky(sticky: str) -> str:
-    if sticky not in _STICKY and not (sticky.startswith(_LABEL) and sticky != _LABEL):
-        raise ValueError(f"must be {_ALLOWED}")
-    return sticky
-
-
-Sticky = Annotated[str, Field(max_length=300, description=_ALLOWED), AfterValidator(_check_sticky)]
-"""Property of a call: calls with the same value go to the same target."""
 
 
 class Target(StrictModel):
@@ -84,17 +71,6 @@ class Target(StrictModel):
             or (arguments is not None and same(arguments, call.tool_input) is not True)
             or (self.agent is not None and self.agent != call.agent_target)
         )
-
-
-def key_of(sticky: str, call: ToolSelecting) -> str:
-    """Return the key that the choice depends on; a call without the named property is chosen for by
-    itself."""
-    if sticky.startswith(_LABEL):
-        own = call.labels.get(sticky.removeprefix(_LABEL))
-    else:
-        kinds = {"session": call.session, "tree": call.root_session, "agent": call.agent}
-        own = kinds.get(sticky)
-    return f"{sticky}={own}" if own else f"decision={call.id}"
 
 
 def rank_targets(targets: Sequence[Target], salt: str, key: str) -> list[Target]:

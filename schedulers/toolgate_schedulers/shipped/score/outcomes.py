@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import Field
+from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.protocol.fact_events import (
     PROVIDER_ERROR,
     TOOL_ENDS,
@@ -30,6 +31,7 @@ from toolgate_bus.protocol.names import MAX_NAME
 from toolgate_bus.state.ejections import BACK, FAILURES, FAR_BELOW, TRY
 
 from toolgate_schedulers.shipped.score.ejection import Ejection
+from toolgate_schedulers.shipped.score.sticky import DECISION, Places
 
 HALF_LIFE_S: Final = 600.0
 """Default half-life in seconds, which matters where calls are few."""
@@ -234,8 +236,11 @@ class _UnderWay(NamedTuple):
 class Outcomes:
     """Outcomes of calls, by key of tool, agent or model. Times are seconds on any one clock."""
 
-    def __init__(self, groups: Iterable[Iterable[str]], half_life_s: float = HALF_LIFE_S) -> None:
+    def __init__(
+        self, groups: Iterable[Iterable[str]], half_life_s: float = HALF_LIFE_S, sticky: str = DECISION
+    ) -> None:
         """Remember the keys of these groups of alternatives, and no others."""
+        self._places = Places(sticky) if sticky != DECISION else None
         self._group_of = {key: number for number, group in enumerate(groups) for key in group}
         self._group_calls = [0] * (max(self._group_of.values(), default=-1) + 1)
         self._half_life_s = half_life_s
@@ -278,6 +283,11 @@ class Outcomes:
         kept = self._kept.get(key)
         if kept is not None and kept.ejection.until is None:
             self._eject(key, kept, now, FAR_BELOW, words)
+
+    def find_place(self, keys: Iterable[str], call: ToolSelecting) -> str | None:
+        """Return the key, one of a group's, of the last call that belongs together with this one."""
+        group = next((self._group_of[key] for key in keys if key in self._group_of), None)
+        return self._places.find(group, call) if self._places is not None and group is not None else None
 
     def expect(self, decision: str, key: str, now: float) -> None:
         """Count a call as under way at once: the next call must know before the decision's fact comes."""
@@ -324,17 +334,21 @@ class Outcomes:
         if fact.get("outcome") not in ("continue", "modify"):
             self._end(decision)
             return
+        key = self._key_of(fact)
+        if isinstance(key, str):
+            self._begin(self._under_way, decision, key, now)
+            if self._places is not None and key in self._group_of:
+                self._places.record(self._group_of[key], fact, key)
+
+    def _key_of(self, fact: Mapping[str, Any]) -> Any:
+        """Return the key of what a decision lets run."""
         tool, agent = fact.get("final_tool") or fact.get("tool_name"), fact.get("final_agent")
         if tool == LLM_REQUEST:
-            self._begin(
-                self._under_way, decision, model_key(fact.get("final_input") or fact.get("tool_input")), now
-            )
-            return
+            return model_key(fact.get("final_input") or fact.get("tool_input"))
         agent = agent or fact.get("agent_target")
         if isinstance(agent, str) and agent and agent_key(agent) in self._group_of:
-            self._begin(self._under_way, decision, agent_key(agent), now)
-        elif isinstance(tool, str):
-            self._begin(self._under_way, decision, tool, now)
+            return agent_key(agent)
+        return tool
 
     def _record(self, key: str, well: bool, fact: Mapping[str, Any], places: int, now: float) -> None:
         kept, cost = self._sums(key, now), fact.get("cost")

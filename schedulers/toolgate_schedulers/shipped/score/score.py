@@ -5,14 +5,17 @@
 `cost` is the expected cost of one call, whether it succeeds or not. `seconds` is the usual duration, or the
 time that the calls under way let expect, if that is longer. `dearest` and `slowest` are the highest plain
 values among the alternatives, so neither the currency nor the unit of time matters. A failed call costs the
-LLM a further request: it counts as much as a call of the dearest and slowest alternative. With all of them
-sure and idle, the score is the plain weighted sum of cost and latency.
+LLM a further request: it counts as much as a call of the dearest and slowest alternative. A request to an
+LLM that failed is only sent again. With all of them sure and idle, the score is the plain weighted sum of
+cost and latency.
 """
 
 import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from toolgate_bus.protocol.events import ToolSelecting
+from toolgate_bus.protocol.llm import LLM
 from toolgate_bus.protocol.money import format_amount
 
 from toolgate_schedulers.shipped.score.outcomes import CROWD, FAR_BELOW_PART, UNKNOWN, Outcomes, Performance
@@ -21,6 +24,9 @@ RETRY: Final = 1.0
 """Cost of a failure, as a part of the dearest and slowest alternative: that of a request to an LLM."""
 STAY: Final = 0.05
 """Part by which a score must be better for a call to leave its own choice: near equals do not flap."""
+STICK: Final = 0.3
+"""The same for a call to leave the place of those that it belongs together with, which may have a warm cache
+there."""
 PRIOR_CALLS: Final = 2.0
 """Number of calls that a declared duration counts for."""
 AGES: Final = 1.5
@@ -65,19 +71,28 @@ def rate_options(options: Sequence[Option], cost_weight: float, latency_weight: 
         chance = max(one.performance.success, _LEAST)
         failed = one.cost if one.performance.failure_cost is None else one.performance.failure_cost
         cost, seconds = chance * one.cost + (1 - chance) * failed, _expected_s(one, fastest)
+        retry = 0.0 if one.key.startswith(LLM) else RETRY
         value = (
             cost_weight * _part(cost, dearest)
             + latency_weight * _part(seconds, slowest)
-            + (cost_weight + latency_weight) * RETRY * (1 - chance)
+            + (cost_weight + latency_weight) * retry * (1 - chance)
         )
         rated.append(Rating(one, value / chance, cost, seconds))
     return rated
 
 
 def rank_keys(
-    given: Sequence[Option], outcomes: Outcomes | None, now: float, cost_weight: float, latency_weight: float
+    given: Sequence[Option],
+    outcomes: Outcomes | None,
+    now: float,
+    cost_weight: float,
+    latency_weight: float,
+    call: ToolSelecting | None = None,
 ) -> list[Rating]:
-    """Return the ratings by what is known now, best first; eject what fails far more than the best one."""
+    """Return the ratings by what is known now, best first; eject what fails far more than the best one.
+
+    `call` sticks to the place of those that it belongs together with, if that is configured.
+    """
 
     def options() -> list[Option]:
         if outcomes is None:
@@ -97,18 +112,26 @@ def rank_keys(
                 )
                 outcomes.eject(one.key, now, told)
         found = options()
-    return rank_options(found, cost_weight, latency_weight)
+    place = None
+    if outcomes is not None and call is not None:
+        place = outcomes.find_place((one.key for one in found), call)
+    return rank_options(found, cost_weight, latency_weight, place)
 
 
-def rank_options(options: Sequence[Option], cost_weight: float, latency_weight: float) -> list[Rating]:
-    """Return the ratings, best first: ejected ones last, the call's own choice first among near equals."""
+def rank_options(
+    options: Sequence[Option], cost_weight: float, latency_weight: float, place: str | None = None
+) -> list[Rating]:
+    """Return the ratings, best first: ejected ones last, the call's own choice first among near equals.
+
+    The option with the key `place` comes first unless another one is clearly better.
+    """
     out = ejected(options)
     rated = rate_options(options, cost_weight, latency_weight)
     return sorted(
         rated,
         key=lambda one: (
             one.option.key in out,
-            one.score * (1 - STAY) if one.option.own else one.score,
+            one.score * (1 - (STICK if one.option.key == place else STAY if one.option.own else 0)),
             not one.option.own,
         ),
     )
