@@ -7,6 +7,7 @@ import pytest
 import yaml
 from agentdojo_attacks import RULES, SETUPS, lay_out
 from toolgate_bus.config.check import check
+from toolgate_schedulers.shipped.policy.config import PolicyConfig
 from toolgate_schedulers.shipped.provenance import ProvenanceConfig
 
 pytestmark = pytest.mark.pure
