@@ -20,7 +20,7 @@ MUTANTS = (
         _OUTGOING,
         "if left < 0 or not kinds <= _KINDS:",
         "if left < 0:",
-        f"{_SENT}::test_what_is_written_in_one_step_is_what_would_be_written_value_by_value",
+        f"{_SENT}::test_a_map_of_plain_values_is_written_in_one_step_up_to_the_bounds_of_depth_and_numbers",
     ),
     Mutant(
         "results",
