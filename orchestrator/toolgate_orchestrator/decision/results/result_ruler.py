@@ -141,7 +141,7 @@ class ResultRuler:
             return GivenResult(result, "released", "failed_open" if call.failed_open else "agreed")
         parts = _find_parts(last, masks)
         made = mask_parts(last.value, parts) if parts else MaskedResult(last.value, frozenset())
-        value = finish(last, hide_texts(made.value, hidden - made.hidden))
+        value = finish(last, hide_texts(made.value, call.hidden - made.hidden))
         if winner is not None:
             reason = winner.verdict.reason
             return GivenResult(value, "replaced", "replaced", reason, winner.scheduler, hidden, cut)
