@@ -179,8 +179,14 @@ async def run_row(server: Server, row: str, runs: Sequence[RecordedRun], number:
     path.write_text(json.dumps(rules))
     bus, tally = BusSettings(redis=server.url, namespace=f"agentdyn-{number}"), Tally()
     async with scheduler_processes([SchedulerSpec(name, path, name)], bus, START_S):
-        where = {"redis": bus.redis, "namespace": bus.namespace, "required": [name]}
-        async with Guard(agent="agentdyn", patience_ms=PATIENCE_MS, **where) as guard:
+        guard = Guard(
+            agent="agentdyn",
+            redis=bus.redis,
+            namespace=bus.namespace,
+            required=[name],
+            patience_ms=PATIENCE_MS,
+        )
+        async with guard:
             left = iter(enumerate(runs))
 
             async def work() -> None:
