@@ -1,6 +1,7 @@
 """The long version of the oracle of results: as many generated results as wanted.
 
-python tests/soak_results.py --cases 50000          `make soak-results CASES=50000`
+python tests/soak_results.py --cases 50000          `make soak-results RESULTS=50000`
+python tests/soak_results.py --doors gate,mcp
 """
 
 import argparse
@@ -11,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent / "orchestrator"))
-from result_siege import Siege, besiege
+from result_siege import DOORS, Siege, besiege
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 
@@ -20,7 +21,11 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--cases", type=int, default=50_000)
     options.add_argument("--seed", type=int, default=int(time.time()))
+    options.add_argument("--doors", default=",".join(DOORS), help="those to go through (default: all)")
     given = options.parse_args()
+    doors = [one for one in given.doors.split(",") if one]
+    if unknown := {*doors} - {*DOORS} or not doors:
+        options.error(f"--doors: unknown {unknown}. Choose among: {', '.join(DOORS)}")
     began = time.monotonic()
     with Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
@@ -31,7 +36,7 @@ def main() -> int:
             words = f"seed {given.seed}, {len(found.violations)} leaks"
             bar.update(task, completed=found.cases, description=words)
 
-        found = asyncio.run(besiege(given.cases, given.seed, told))
+        found = asyncio.run(besiege(given.cases, given.seed, told, doors))
     print(f"{found.summary()}, seed {given.seed}, {time.monotonic() - began:.0f} s")
     print("\n".join(found.violations[:5]))
     return 1 if found.violations else 0

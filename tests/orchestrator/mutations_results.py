@@ -4,6 +4,7 @@ from mutation import BUS, ORCHESTRATOR, Mutant
 
 _RULED = "../orchestrator/decision/results/test_result_rulings.py"
 _SENT = "../orchestrator/decision/results/test_outgoing_result.py"
+_ORACLE = "../orchestrator/decision/results/test_result_doors.py"
 _MASKS = "../bus/ruling/test_results.py"
 _JOINED = "../bus/facts/test_results_joined.py"
 _RULER = f"{ORCHESTRATOR}/decision/results/result_ruler.py"
@@ -13,6 +14,38 @@ _ROUND = f"{ORCHESTRATOR}/decision/round/open_round.py"
 _RESULTS = f"{BUS}/ruling/results.py"
 
 MUTANTS = (
+    Mutant(
+        "results",
+        "a value of any kind is written in one step",
+        _OUTGOING,
+        "if left < 0 or not kinds <= _KINDS:",
+        "if left < 0:",
+        f"{_SENT}::test_a_map_of_plain_values_is_written_in_one_step_up_to_the_bounds_of_depth_and_numbers",
+    ),
+    Mutant(
+        "results",
+        "what is written in one step is sent with what redact hides",
+        _OUTGOING,
+        "len(written) <= limit and not redaction.is_needed:",
+        "len(written) <= limit:",
+        f"{_SENT}::test_what_redact_hides_is_sent_as_a_mark_and_stays_in_the_callers_result",
+    ),
+    Mutant(
+        "results",
+        "an error that is shown in the place of another bears that one",
+        f"{ORCHESTRATOR}/commands/mcp/calls.py",
+        "            shown = sdk.MCPError(error.code, *results.given_error(given))\n        raise shown",
+        "            raise sdk.MCPError(error.code, *results.given_error(given)) from None\n        raise",
+        f"{_ORACLE}::test_no_door_gives_away_what_a_scheduler_hid[mcp]",
+    ),
+    Mutant(
+        "results",
+        "a hook on tool:post has the result that the tool gave",
+        f"{ORCHESTRATOR}/turn/calls/tool_call.py",
+        "ToolOutcome(seen.content, seen.output, seen.error), seen.shown",
+        "ToolOutcome(seen.content, seen.output, seen.error), shown",
+        f"{_ORACLE}::test_no_door_gives_away_what_a_scheduler_hid[loop-basic]",
+    ),
     Mutant(
         "results",
         "a redaction is lost to a replacement",

@@ -1,19 +1,26 @@
-"""An oracle of rulings on results: what any scheduler hid is nowhere to be read, over generated results."""
+"""An oracle of rulings on results: what any scheduler hid is nowhere to be read, whatever the door.
+
+Generated results are spread over the doors of `result_doors`. What came out of a door, the facts and the log
+are searched for the secrets that any verdict hid; if the result was withheld, for all of its secrets.
+"""
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 from gate_world import World
 from generated_results import SCHEDULERS, ResultCase, hidden_by, leaks, make_case, masks_of
+from result_doors import ANSWERED, DOORS, Carry, UnchangedError, see
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Mask, Replace
-from toolgate_orchestrator import Call
+from toolgate_orchestrator.decision.results.given_result import GivenResult
 
-PART = 500
-"""Cases under one gate, so that facts and logs are searched in small parts."""
+__all__ = ["DOORS", "Siege", "besiege"]
+
+PART = 2_000
+"""Cases under one set of gates."""
 
 
 @dataclass
@@ -22,6 +29,8 @@ class Siege:
 
     cases: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
+    doors: Counter[str] = field(default_factory=Counter)
+    """Cases of each door in which something was hidden."""
     hidden: int = 0
     """Secrets that were hidden, over all cases."""
     violations: list[str] = field(default_factory=list)
@@ -29,9 +38,8 @@ class Siege:
     def summary(self) -> str:
         """Return the figures in one line."""
         outcomes = ", ".join(f"{name} {count}" for name, count in sorted(self.outcomes.items()))
-        return (
-            f"{self.cases} results ({outcomes}), {self.hidden} secrets hidden, {len(self.violations)} leaks"
-        )
+        leaked = f"{self.hidden} secrets hidden, {len(self.violations)} leaks"
+        return f"{self.cases} results at {len(self.doors)} doors ({outcomes}), {leaked}"
 
 
 class Script:
@@ -61,72 +69,83 @@ class Script:
         return Continue()
 
 
-async def besiege(cases: int, seed: int, told: Callable[[Siege], None] = lambda _: None) -> Siege:
-    """Rule on so many generated results, and look for what was hidden."""
+async def besiege(
+    cases: int, seed: int, told: Callable[[Siege], None] = lambda _: None, doors: Sequence[str] = ("gate",)
+) -> Siege:
+    """Rule on so many generated results at these doors, and look for what was hidden."""
     found = Siege()
     for first in range(seed, seed + cases, PART):
-        await _besiege(range(first, min(first + PART, seed + cases)), found, told)
+        async with AsyncExitStack() as stack:
+            part = await _Part.open(stack, found)
+            for one in range(first, min(first + PART, seed + cases)):
+                await part.rule(make_case(one), doors[one % len(doors)])
+                told(found)
     return found
 
 
-async def _besiege(seeds: range, found: Siege, told: Callable[[Siege], None]) -> None:
-    scripts: dict[str, Script] = {}
-    lines = _Lines()
-    logging.getLogger().addHandler(lines)
-    try:
-        async with AsyncExitStack() as stack:
-            world = World(stack)
-            for at, name in enumerate(SCHEDULERS):
+class _Part:
+    """Schedulers and gates for one part of the cases."""
 
-                async def decide(call, name=name):
-                    return scripts[call.tool_input["case"]].answer(name, call)
+    def __init__(self, stack: AsyncExitStack, found: Siege) -> None:
+        self._stack, self._found = stack, found
+        self._world, self._lines = World(stack), _Lines()
+        self._script = Script(make_case(0))
+        self._given: list[GivenResult] = []
+        self._doors: dict[tuple[str, int, bool], Carry] = {}
 
-                await world.scheduler(name, decide, priority=at, phases=("result",))
-            gates = {}
-            for limit in (65_536, 1024):
-                for redacts in (False, True):
-                    redact = {"patterns": ["sk-[0-9]+"], "fields": ["text"]} if redacts else {}
-                    gates[limit, redacts] = await world.gate(result_bytes=limit, redact=redact)
-            for seed in seeds:
-                await _rule(world, gates, scripts, lines, seed, found)
-                told(found)
-    finally:
-        logging.getLogger().removeHandler(lines)
+    @classmethod
+    async def open(cls, stack: AsyncExitStack, found: Siege) -> "_Part":
+        part, root = cls(stack, found), logging.getLogger()
+        root.addHandler(part._lines)
+        stack.callback(root.removeHandler, part._lines)
+        for at, name in enumerate(SCHEDULERS):
 
+            async def decide(call, name=name):
+                return part._script.answer(name, call)
 
-async def _rule(world, gates, scripts, lines, seed: int, found: Siege) -> None:
-    case = make_case(seed)
-    script = scripts[str(seed)] = Script(case)
-    gate = gates[case.limit, case.redacts]
+            await part._world.scheduler(name, decide, priority=at, phases=("result",))
+        return part
 
-    async def ask(asked, question):
-        return "allow" if seed % 2 else "refuse"
+    async def rule(self, case: ResultCase, door: str) -> None:
+        """Let a case through a door, and search what came out."""
+        script = self._script = Script(case)
+        carry = await self._find(door, case)
+        self._given.clear()
+        self._world.hub.facts.clear()
+        self._lines.take()
+        places: dict[str, object] = {}
+        try:
+            places["what came out"] = see(await carry(case))
+        except UnchangedError as error:
+            self._blame(case, door, str(error))
+        for _ in range(3):  # facts are written with the loop's next steps
+            await asyncio.sleep(0)
+        found, outcome = self._found, self._given[0].outcome if self._given else "unasked"
+        found.cases += 1
+        found.outcomes[outcome] += 1
+        found.hidden += len(script.hidden)
+        found.doors[door] += bool(script.hidden) or outcome == "withheld"
+        if len(self._given) != 1:
+            self._blame(case, door, f"it was ruled on {len(self._given)} times")
+        places |= {"facts": b"".join(self._world.hub.facts), "log": self._lines.take()}
+        for place, data in places.items():
+            if data == ANSWERED:  # the very object that the tool gave
+                continue
+            is_all = place == "log" or (outcome == "withheld" and place != "facts")
+            if leaked := leaks(data, {*case.secrets} if is_all else script.hidden):
+                self._blame(case, door, f"{leaked} in {place}: {data!r:.300}")
 
-    call = Call("read", {"case": str(seed)}, ["read"])
-    given = await gate.rule_on_result(call, None, case.result, success=seed % 3 > 0, ask=ask)
-    for _ in range(3):  # facts are written with the loop's next steps
-        await asyncio.sleep(0)
-    recorded = b"".join(world.hub.facts)
-    del scripts[str(seed)]
-    world.hub.facts.clear()
-    found.cases += 1
-    found.outcomes[given.outcome] += 1
-    found.hidden += len(script.hidden)
-    secrets = {*case.secrets} if given.outcome == "withheld" else script.hidden
-    if given.outcome == "withheld":
-        given = given._replace(reason="")
-    places = {
-        "value": (given.value, secrets),
-        "reason": (given.reason or "", secrets),
-        "copy": (given.clean(case.copy), script.hidden),
-        "facts": (recorded, script.hidden),
-        "log": (lines.take(), {*case.secrets}),
-    }
-    for place, (data, hidden) in places.items():
-        if leaked := leaks(data, hidden):
-            found.violations.append(f"seed {seed}: {leaked} in {place}: {data!r:.300}")
-    if not given.changed and given.value is not case.result:
-        found.violations.append(f"seed {seed}: released, but another object")
+    def _blame(self, case: ResultCase, door: str, what: str) -> None:
+        self._found.violations.append(f"seed {case.seed} at {door}: {what}")
+
+    async def _find(self, door: str, case: ResultCase) -> Carry:
+        key = door, case.limit, case.redacts
+        if key not in self._doors:
+            redact = {"patterns": ["sk-[0-9]+"], "fields": ["text"]} if case.redacts else {}
+            gate = await self._world.gate(result_bytes=case.limit, redact=redact)
+            gate.subscribe_results(lambda _, given: self._given.append(given))
+            self._doors[key] = await DOORS[door](self._stack, gate)
+        return self._doors[key]
 
 
 class _Lines(logging.Handler):

@@ -19,10 +19,10 @@ from toolgate_orchestrator.loops.reactive import LoopReactive
 from toolgate_orchestrator.loops.streaming import LoopStreaming
 from toolgate_schedulers import Scheduler, Worker
 
-__all__ = ["SECRET", "RuledBus", "find_secret", "mask_secret"]
+__all__ = ["LOOP_CLASSES", "SECRET", "RuledBus", "find_secret", "mask_secret"]
 
 SECRET = "sk-live-0123456789"
-_CLASSES = {loop.name: loop for loop in (LoopBasic, LoopStreaming, LoopEvents, LoopReactive)}
+LOOP_CLASSES = {loop.name: loop for loop in (LoopBasic, LoopStreaming, LoopEvents, LoopReactive)}
 _ASKED = {"agent": "clerk", "patience_ms": 2000}
 
 
@@ -64,7 +64,7 @@ class RuledBus:
         await client.start()
         self._stack.push_async_callback(client.bus.aclose)
         section = {**_ASKED, **(asked or {})}
-        made = _CLASSES[loop]({"toolgate": section, **config}, Gate(parse(section), client))
+        made = LOOP_CLASSES[loop]({"toolgate": section, **config}, Gate(parse(section), client))
         coordinator = a.session.coordinator
         await coordinator.unmount("orchestrator")
         await coordinator.mount("orchestrator", made)

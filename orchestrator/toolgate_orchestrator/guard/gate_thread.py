@@ -41,6 +41,8 @@ CLOSE_S: Final = 1.0
 MAX_EARLY: Final = 10_000
 """Most functions that are remembered until the gate is open."""
 _log = get_logger("toolgate.guard")
+_process: Final = [os.getpid()]
+"""Id of this process. Each call asks for it, and to ask the system costs more than to be told of forks."""
 _left_behind: list["GateThread"] = []
 """Homes of the process that this one was forked from. Nothing may close their sockets, which belong to it."""
 
@@ -51,6 +53,13 @@ GREENLETS: Final = (
 """Error of each call there: event loops of greenlets take each other for their own."""
 _TOO_LATE: Final = "a report that came after its guard was closed is not kept"
 
+
+def _note_fork() -> None:
+    _process[0] = os.getpid()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
 Act = Callable[["Gate"], object]
 """A function to be called with the gate. It must not block."""
 
@@ -59,7 +68,7 @@ class GateThread:
     """Owns one gate; `open_thread` or `lend` makes it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, config: "ToolgateConfig") -> None:
-        self.loop, self._config, self._pid = loop, config, os.getpid()
+        self.loop, self._config, self._pid = loop, config, _process[0]
         self.gate: Gate | None = None
         """The gate, once it is open."""
         self.withholds = False
@@ -114,7 +123,7 @@ class GateThread:
     @property
     def is_foreign(self) -> bool:
         """True if this process was forked from the one that owns it."""
-        return self._pid != os.getpid()
+        return self._pid != _process[0]
 
     @property
     def is_here(self) -> bool:

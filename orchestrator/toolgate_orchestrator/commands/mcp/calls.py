@@ -345,8 +345,8 @@ class _OneCall:
             given = await self._give(ruling, value, success=False)
             if not given.changed:
                 raise
-            words, data = results.given_error(given)
-            raise sdk.MCPError(error.code, words, data) from None
+            shown = sdk.MCPError(error.code, *results.given_error(given))
+        raise shown  # outside of the handler: it has no context
 
     async def _give(self, ruling: Ruling, value: Any, *, success: bool) -> GivenResult:
         """Return what the client may see of this; its user is asked if that is possible during a request."""

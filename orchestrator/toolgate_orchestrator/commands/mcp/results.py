@@ -111,8 +111,8 @@ def _read_part(method: str, part: Any, uris: set[Any]) -> Message | None:
     if role not in ("user", "assistant") or not isinstance(content, dict):
         return None
     text = content.get("text")
-    is_text = content.get("type") == "text" and isinstance(text, str)
-    return {"role": role, "content": text_block(text if is_text else _write(content))}
+    words = text if content.get("type") == "text" and isinstance(text, str) else _write(content)
+    return {"role": role, "content": text_block(words)}
 
 
 def _mask(result: Message, value: dict[str, Any], mark: str) -> Message:

@@ -2,12 +2,16 @@
 
 A text travels as it is, any other value as JSON. Parts that `redact` hides travel as a mark. What is beyond
 `result_bytes` is not sent, and not given to the LLM either: no rule has seen it.
+
+Maps and lists of plain values are written in one step, and the bytes are sent as they are. They are read
+again only where a part is hidden. Any other value is read value by value.
 """
 
 import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from math import isfinite
 from typing import Any, Final, NamedTuple
 
@@ -29,6 +33,10 @@ _MAX_ERROR: Final = 262_144
 _CAUSED: Final = "\ncaused by "
 _NOTE: Final = "\nnote: "
 _MEMBER: Final = "\nmember: "
+_SCALARS: Final = frozenset((str, int, float, bool, type(None)))
+_KINDS: Final = _SCALARS | {dict, list}
+_STRINGS: Final = frozenset((str,))
+_UNREAD: Final[Any] = object()
 _BEYOND: Final = 4_096
 """Characters behind the end of a text that is cut in which the rest of a secret is looked for."""
 
@@ -46,20 +54,39 @@ class _Piece(NamedTuple):
     is_hidden: bool
 
 
-class OutgoingResult(NamedTuple):
+_NOTHING: Final[Mapping[str, Sequence[_Piece]]] = {}
+
+
+class OutgoingResult:
     """A result on its way to schedulers."""
 
-    value: Any
-    """The result as a text or a value of JSON. Verdicts are about this, and it is what the caller gets."""
-    sent: SentResult
-    size: int
-    """Bytes of the whole result."""
-    cut: int = 0
-    """Bytes at its end that are not sent, and that nobody is given."""
-    pieces: Mapping[str, Sequence[_Piece]] = {}
-    """Texts of which parts were redacted, by their paths."""
-    marked: frozenset[str] = frozenset()
-    """Paths of values that were redacted as a whole."""
+    __slots__ = ("_value", "cut", "marked", "pieces", "sent", "size")
+
+    def __init__(
+        self,
+        value: Any,
+        sent: SentResult,
+        size: int,
+        cut: int = 0,
+        pieces: Mapping[str, Sequence[_Piece]] = _NOTHING,
+        marked: frozenset[str] = frozenset(),
+    ) -> None:
+        self._value, self.sent = value, sent
+        self.size = size
+        """Bytes of the whole result."""
+        self.cut = cut
+        """Bytes at its end that are not sent, and that nobody is given."""
+        self.pieces = pieces
+        """Texts of which parts were redacted, by their paths."""
+        self.marked = marked
+        """Paths of values that were redacted as a whole."""
+
+    @property
+    def value(self) -> Any:
+        """Return the result as a text or a value of JSON: verdicts are about it, and the caller gets it."""
+        if self._value is _UNREAD:
+            self._value = json.loads(self.sent.data.decode())
+        return self._value
 
     def find_own(self, parts: Sequence[tuple[str, int | None, int | None, str]]) -> list[MaskedPart]:
         """Return the parts of the result that these parts of what was sent stand for. Raises UnknownPart.
@@ -126,11 +153,14 @@ def send_result(
 
     `wary` hides all of it: there are more secrets than can be searched for.
     """
-    value = read_result(result)
-    is_text = type(value) is str
-    text = value if is_text else _write(value)
-    size = len(text.encode())
     redaction = _Redaction(redactor, secrets, wary=wary)
+    written = write_plain(result)
+    if written is not None and len(written) <= limit and not redaction.is_needed:
+        return OutgoingResult(_UNREAD, SentResult("json", written, success), len(written))
+    value = read_result(result) if written is None else json.loads(written.decode())
+    is_text = type(value) is str
+    text = value if is_text else _write(value) if written is None else written.decode()
+    size = len(text.encode())
     if size <= limit:
         shown = redaction.hide(value, ROOT)
         data = (shown if is_text else text if shown is value else _write(shown)).encode()
@@ -168,6 +198,40 @@ def explain_mask(outgoing: OutgoingResult, mask: Mask) -> str:
     except UnknownPart as error:
         return f"it hides a part that the result does not have ({shorten(visible(str(error)), 80)!r})"
     return ""
+
+
+def write_plain(result: Any) -> bytes | None:
+    """Return a map or list of plain values in JSON; None for other values, and if not all read it alike."""
+    if type(result) not in (dict, list):
+        return None
+    try:
+        return _ENCODER.encode(result).encode() if _is_plain(result) else None
+    except Exception:  # noqa: BLE001 - NaN, half characters, or a value that another thread changes
+        return None
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether a map or list holds maps, lists, texts and numbers alone, level by level.
+
+    Subclasses are none of them, as each may be written in its own way.
+    """
+    level, left = [value], _MAX_NODES
+    for _ in range(_MAX_DEPTH + 1):
+        maps = [one for one in level if type(one) is dict]
+        lists = [one for one in level if type(one) is list]
+        if not _STRINGS.issuperset(map(type, chain.from_iterable(maps))):
+            return False
+        level = [*chain.from_iterable(map(dict.values, maps)), *chain.from_iterable(lists)]
+        kinds, left = set(map(type, level)), left - len(level)
+        if left < 0 or not kinds <= _KINDS:
+            return False
+        if int in kinds:
+            numbers = [one for one in level if type(one) is int]
+            if max(max(numbers), -min(numbers)).bit_length() > _MAX_BITS:
+                return False
+        if kinds <= _SCALARS:
+            return True
+    return False
 
 
 def read_result(result: Any) -> Any:
@@ -265,7 +329,10 @@ def _say(read: Callable[[], str], otherwise: str) -> str:
 
 
 def _write(value: Any) -> str:
-    return make_readable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return make_readable(_ENCODER.encode(value))
+
+
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 class _Redaction:
@@ -273,20 +340,21 @@ class _Redaction:
 
     def __init__(self, redactor: Redactor, secrets: Sequence[str], *, wary: bool) -> None:
         self._redactor, self._secrets, self._wary = redactor, secrets, wary
-        self._is_needed = redactor.configured or bool(secrets) or wary
+        self.is_needed = redactor.configured or bool(secrets) or wary
+        """False if nothing is hidden."""
         self.pieces: dict[str, Sequence[_Piece]] = {}
         self.marked: set[str] = set()
 
     def hide(self, value: Any, path: str) -> Any:
         """Return a value with marks in the place of what is hidden; the same if there is nothing to hide."""
-        if not self._is_needed:
+        if not self.is_needed:
             return value
         return self._mark(path) if self._wary else self._hide(value, path)
 
     def cut(self, text: str, limit: int) -> str:
         """Return the beginning of a text in at most `limit` bytes, without the beginning of a secret."""
         kept = _first_bytes(text, limit)
-        if self._is_needed and not self._wary:
+        if self.is_needed and not self._wary:
             beyond = text[: len(kept) + _BEYOND]
             for first, last in self._redactor.find_spans(beyond, self._secrets) or ():
                 if first < len(kept) < last:

@@ -139,16 +139,18 @@ class ResultRuler:
         for late, about in call.late_masks:
             if about is last:
                 masks = (*masks, late)
+        author = min(list_masks(call.heard), key=rank, default=None)
+        cut, hidden = last.cut > 0, call.hidden
+        if winner is author is None and not (masks or cut or hidden):
+            return GivenResult(result, "released", "failed_open" if call.failed_open else "agreed")
         parts = _find_parts(last, masks)
         made = mask_parts(last.value, parts) if parts else MaskedResult(last.value, frozenset())
         value = finish(last, hide_texts(made.value, call.hidden - made.hidden))
-        cut, hidden = last.cut > 0, call.hidden
         if winner is not None and not cut and (first := call.results[0]).cut:  # nobody knows the whole
             value, cut = finish(first, value if isinstance(value, str) else json.dumps(value)), True
         if winner is not None:
             reason = winner.verdict.reason
             return GivenResult(value, "replaced", "replaced", reason, winner.scheduler, hidden, cut)
-        author = min(list_masks(call.heard), key=rank, default=None)
         if author is not None:
             reason = author.verdict.reason
             return GivenResult(value, "masked", "masked", reason, author.scheduler, hidden, cut)

@@ -4,6 +4,7 @@ import dataclasses
 import json
 from enum import Enum
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 import pytest
 from bus_strategies import json_values
@@ -21,6 +22,7 @@ from toolgate_orchestrator.decision.results.outgoing_result import (
     explain_mask,
     read_result,
     send_result,
+    write_plain,
 )
 
 pytestmark = pytest.mark.pure
@@ -115,6 +117,55 @@ def test_whatever_is_sent_is_read_as_what_the_caller_would_get(value):
     assert same_json(shown(outgoing), outgoing.value)
     assert len(outgoing.sent.data) == outgoing.size
     assert outgoing.cut == 0
+
+
+class Named(NamedTuple):
+    a: int
+
+
+class Text(str):
+    __slots__ = ()
+
+
+ODD = st.sampled_from(
+    [
+        float("nan"),
+        float("inf"),
+        "\ud83d",
+        10**4100,
+        -(10**4100),
+        (1, 2),
+        Named(1),
+        Text("t"),
+        Kind.CARD,
+        b"b",
+        {1},
+    ]
+)
+KEYS = st.text(max_size=2) | st.integers(0, 3) | st.sampled_from(["\ud83d", Text("t"), Kind.CARD])
+VALUES = st.recursive(
+    json_values | ODD,
+    lambda one: st.lists(one, max_size=4) | st.dictionaries(KEYS, one, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(VALUES)
+def test_what_is_written_in_one_step_is_what_would_be_written_value_by_value(value):
+    written = write_plain(value)
+    if written is not None:
+        by_value = json.dumps(read_result(value), ensure_ascii=False, separators=(",", ":"))
+        assert written == by_value.encode()
+        assert same_json(send(value).value, read_result(value))
+
+
+def test_a_map_of_plain_values_is_written_in_one_step_up_to_the_bounds_of_depth_and_numbers():
+    deep: list = [10**3990]
+    for _ in range(64):
+        deep = [deep]
+    assert write_plain(deep) == json.dumps(deep).encode()
+    for odd in ([deep], {"a": [10**4000]}, {"a": (1,)}, {1: "a"}, {"a": float("nan")}, ["\ud83d"], "text", 5):
+        assert write_plain(odd) is None
 
 
 class MumbledError(Exception):
