@@ -1,4 +1,4 @@
-"""An idle inbox costs few commands, and what comes into it is read, or taken over, as soon as in any other."""
+"""An idle inbox costs few commands; what comes into it is read, or taken over, as soon as in any other."""
 
 import asyncio
 
