@@ -6,9 +6,9 @@ blocks go out by the second, in order of completion. Where nothing came for long
 inboxes are watched: a plain read, which blocks for longer, tells every replica of the next entry, and then
 they read as a group and look after each other again.
 
-`scheduler_upkeep` renews entries that are being decided, takes over what dead peers left, and creates lost groups again. `scheduler.Seat` holds what one scheduler is
-asked and answers: a seat without room, or with a broken inbox, delays no other. No lane waits for another,
-whose server may be away.
+`scheduler_upkeep` renews entries that are being decided, takes over what dead peers left, and creates lost
+groups again. `scheduler.Seat` holds what one scheduler is asked and answers: a seat without room, or with a
+broken inbox, delays no other. No lane waits for another, whose server may be away.
 """
 
 import asyncio
