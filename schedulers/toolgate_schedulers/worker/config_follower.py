@@ -2,7 +2,8 @@
 
 A pushed configuration wins over the replica's own file, until `undo --to file`. One that cannot be taken up
 (broken, not signed, wrong, older than one seen before) is reported, and what was in force stays in force. All
-this is off the path of decisions: the replica looks once a second. `worker` changes its scheduler;
+this is off the path of decisions: the replica looks once a second, or every two where nothing has changed
+for a minute. `worker` changes its scheduler;
 `rollout_rules` and `config_record` say what a rollout does next.
 """
 
@@ -16,6 +17,7 @@ from toolgate_bus.protocol.revision import Revision
 from toolgate_bus.state.changes import ChangeEvent, ConfigChange, tell_change
 from toolgate_bus.state.config_record import (
     FILE,
+    NO_RECORD,
     ConfigRecord,
     Progress,
     Rollout,
@@ -35,6 +37,9 @@ from toolgate_schedulers.worker.trial import TrialTally
 
 POLL_S: Final = 1.0
 """Seconds between two looks at the record of configurations."""
+QUIET_POLL_S: Final = 2.0
+"""The same where no rollout runs, and nothing has changed for `QUIET_S` seconds."""
+QUIET_S: Final = 60.0
 REPORT_S: Final = 3.0
 """Longest time between two reports of a replica, in seconds."""
 _DIGITS: Final = 12
@@ -117,10 +122,11 @@ class ConfigFollower:
         self._tally = TrialTally()
         self._counted: Rollout | None = None
         self._told = ReplicaReport()
-        self._told_at = float("-inf")
+        self._told_at = self._changed_at = float("-inf")
+        self._seen = NO_RECORD
 
     async def run(self) -> None:
-        """Look for changes once a second until cancelled."""
+        """Look for changes until cancelled."""
         while True:
             try:
                 await self.look()
@@ -131,7 +137,12 @@ class ConfigFollower:
                 pass  # the bus is away: what was in force stays in force
             except Exception:  # noqa: BLE001 - following must never end a replica that rules
                 _log.exception("configurations on the bus could not be followed", scheduler=self._name)
-            await asyncio.sleep(POLL_S)
+            is_quiet = self._seen.rollout is None and self._now() - self._changed_at >= QUIET_S
+            await asyncio.sleep(QUIET_POLL_S if is_quiet else POLL_S)
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
 
     async def look(self) -> None:
         """Take up what has changed, report it, and lead the rollout if it is this replica's turn."""
@@ -146,6 +157,8 @@ class ConfigFollower:
             await self._report(FILE if not self.digest else self.digest[:_DIGITS])
             return
         record = read.record
+        if record != self._seen:
+            self._seen, self._changed_at = record, self._now()
         await self._take(record)
         self._number = record.number
         await self._follow_rollout(read)
@@ -177,7 +190,7 @@ class ConfigFollower:
         stage = self._trial[1] if self._trial else -1
         refuses = self._failed[0][:_DIGITS] if self._failed and self._refused else ""
         told = ReplicaReport(revision, self._trial_name, stage, self._refused, refuses)
-        now = asyncio.get_running_loop().time()
+        now = self._now()
         if told == self._told and now - self._told_at < REPORT_S:
             return
         if not self._swept:

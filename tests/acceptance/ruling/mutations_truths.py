@@ -242,6 +242,23 @@ MUTANTS = (
     ),
     Mutant(
         7,
+        "nobody looks for the dead while a peer decides",
+        f"{BUS}/transport/redis/answering/consumer_group.py",
+        'if group.get(b"pending") == 0:',
+        "if True:",
+        "../bus/transport/test_idle_inboxes.py::test_nobody_only_watches_while_a_peer_decides",
+    ),
+    Mutant(
+        7,
+        "what comes into an idle inbox is for others to look after",
+        f"{BUS}/transport/redis/answering/shard_connection.py",
+        "            if reply:\n                self.wake()\n            reply = None",
+        "            reply = None",
+        "../bus/transport/test_idle_inboxes.py"
+        "::test_what_a_peer_read_and_died_with_is_taken_over_from_a_watch",
+    ),
+    Mutant(
+        7,
         "verdicts are read from `$`",
         f"{BUS}/transport/redis/asking/verdicts.py",
         "*self._streams, *self._last.values()",

@@ -6,7 +6,8 @@ question. If replicas of both kinds run, both answer, and the gate takes one ans
 
 A replica renews the entries that it is deciding every 200 ms. So an entry that was not renewed for 800 ms
 belongs to a dead replica, and a peer takes it over at most 200 ms later. A peer looks when an entry may be
-due: after a look that found none, nothing can be due for 800 ms. Reading and answering are in `scheduler`.
+due: after a look that found none, nothing can be due for 800 ms. As long as no entry waits and none comes
+(`quiet_since`), no look is needed. Reading and answering are in `scheduler`.
 """
 
 from collections.abc import Collection, Sequence
@@ -43,6 +44,8 @@ class ConsumerGroup:
         self._due = 0.0
         """Time from which there may be something to take over (seconds of a monotonic clock)."""
         self._crowded_until = 0.0
+        self.quiet_since = b""
+        """Id of the last entry that was delivered, if none waited for an answer then; empty if unknown."""
 
     async def make(self) -> None:
         """Create the group and the stream if they are missing; a new group begins with the first entry."""
@@ -102,11 +105,14 @@ class ConsumerGroup:
         return [("XPENDING", self._inbox, self.name), ("XINFO", "GROUPS", self._inbox)]
 
     async def trim(self, oldest: str, pending: Any, groups: Any) -> None:
-        """Trim by age, but no entry that waits to be read or acknowledged."""
+        """Trim by age, but no entry that waits to be read or acknowledged; note whether any waits."""
+        self.quiet_since = b""
         if isinstance(pending, Exception) or isinstance(groups, Exception) or not groups:
             return
         each = [dict(zip(one[::2], one[1::2], strict=False)) for one in groups]
         group = next((one for one in each if one.get(b"name") == self.name.encode()), {})
+        if group.get(b"pending") == 0:
+            self.quiet_since = group.get(b"last-delivered-id", b"")
         floors = [oldest, group.get(b"last-delivered-id", b"0-0").decode()]
         if pending[0]:
             floors.append(pending[1].decode())

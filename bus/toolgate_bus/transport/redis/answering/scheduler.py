@@ -159,6 +159,10 @@ class InboxReader:
         self._senders[sender] = orchestrator
         return orchestrator
 
+    def note_activity(self) -> None:
+        """Note that something came into the inbox, for this replica or for another."""
+        self._has_activity, self.group.quiet_since = True, b""
+
     def take_activity(self) -> bool:
         """Return whether anything was delivered or answered since the last call."""
         found, self._has_activity = self._has_activity, False

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 QUIET_TIDY_S: Final = 5.0
 """Seconds between two looks at an inbox from which nothing comes any more."""
 EMPTY_S: Final = 20.0
-"""Seconds without an entry after which everything was trimmed."""
+"""Seconds without an entry after which everything was trimmed, and the lane is idle."""
+IDLE_LOOK_S: Final = 10.0
+"""Seconds between two looks for entries to take over while the lane is only watched."""
 EMPTY_TIDY_S: Final = 60.0
 """Seconds between two looks at an inbox from then on."""
 RETENTION_MS: Final = 10_000
@@ -44,7 +46,7 @@ async def keep_tidy(lane: "ShardConnection") -> None:
         now = time.monotonic()
         active = {id(reader) for reader in lane.joined.values() if reader.take_activity()}
         last_active = now if active else last_active
-        is_empty = now - last_active >= EMPTY_S
+        lane.is_idle = is_empty = now - last_active >= EMPTY_S
         if now - asked >= QUIET_TIDY_S:
             asked = now
             lane.ask_time()
@@ -96,12 +98,17 @@ async def keep_healing(lane: "ShardConnection") -> None:
 
 async def keep_renewing(lane: "ShardConnection") -> None:
     """Mark what is being decided here, and take over what dead replicas were deciding, until cancelled."""
+    looked = float("-inf")
     while True:
         await anyio.sleep(RENEW_SECONDS)
         if not lane.is_connected:
             continue
         for reader in lane.joined.values():
             reader.out.write_acks()
+        now = time.monotonic()
+        if lane.is_watching and now - looked < IDLE_LOOK_S:
+            continue
+        looked = now
         with contextlib.suppress(ToolgateError):
             await _renew(lane)
 
@@ -116,6 +123,8 @@ async def _renew(lane: "ShardConnection") -> None:
         return
     replies = await lane.commands.pipeline([*renewals, *looks])
     for reader, reply in zip(looking, replies[len(renewals) :], strict=True):
+        if isinstance(reply, Exception):
+            lane.wake()  # a read will tell what is wrong
         for entry, times in await reader.group.take_over(reply, reader.held, reader.room, now):
             metrics.count(metrics.CLAIMED, reader.name)
             reader.deliver([entry], times)

@@ -2,10 +2,13 @@
 
 There are two hot connections. The first holds the blocking group read. Answers that are ready when the next
 read goes out travel with it, in one write: verdicts, acknowledgements, the read. Answers that come while it
-blocks go out by the second, in order of completion. `scheduler_upkeep` renews entries that are being decided,
-takes over what dead peers left, and creates lost groups again. `scheduler.Seat` holds what one scheduler is
-asked and answers: a seat without room, or with a broken inbox, delays no other. No lane waits for another,
-whose server may be away.
+blocks go out by the second, in order of completion. Where nothing came for long and nothing waits, the
+inboxes are watched: a plain read, which blocks for longer, tells every replica of the next entry, and then
+they read as a group and look after each other again.
+
+`scheduler_upkeep` renews entries that are being decided, takes over what dead peers left, and creates lost
+groups again. `scheduler.Seat` holds what one scheduler is asked and answers: a seat without room, or with a
+broken inbox, delays no other. No lane waits for another, whose server may be away.
 """
 
 import asyncio
@@ -35,6 +38,9 @@ EARLY: Final = 32
 READ_AGAIN_S: Final = 1.0
 SHORT_BLOCK_MS: Final = 20
 """Milliseconds that a read blocks if it leaves an inbox out: that one is read as soon as it has room."""
+WATCH_MS: Final = 5000
+"""Milliseconds that a read of idle inboxes blocks."""
+WATCH: Final = ("XREAD", "COUNT", 1, "BLOCK", WATCH_MS)
 SCARCE: Final = 4
 """Factor by which one seat's room must be less than another's for a read of its own: it would keep the
 others' reads small."""
@@ -73,6 +79,12 @@ class ShardConnection:
         self._side: Link | None = None
         self._reads: dict[tuple[int, int, tuple[str, ...]], bytes] = {}
         """Packed read commands, by their arguments."""
+        self.is_idle = False
+        """True if nothing came for long."""
+        self.is_watching = False
+        """True if the blocking read is a plain one: no entry waited, and none has come since."""
+        self.may_watch = True
+        """False if the server refused a plain read."""
         self._asked = 0
         """Number of inboxes that the blocking read covers."""
         self._first: list[Any] = []
@@ -131,6 +143,8 @@ class ShardConnection:
                 out += reader.out.acks(tags)
             out += reads
             tags += read_tags
+            if reads:
+                hot.block_ms = WATCH_MS if self.is_watching else BLOCK_MS
             (hot if reads or not hot.reading else side).write(b"".join(out), tags)
 
     def write_early(self) -> None:
@@ -154,6 +168,12 @@ class ShardConnection:
         readers = [reader for reader in self.joined.values() if reader.room > 0 and not reader.is_paused]
         if not readers:
             return []
+        if self.is_idle and self.may_watch and len(readers) == len(self.host.readers):
+            since = [reader.group.quiet_since for reader in readers]
+            if all(since):
+                self.is_watching = True
+                tags.append(READ)
+                return [pack_command((*WATCH, "STREAMS", *(reader.inbox for reader in readers), *since))]
         if len(self.host.readers) == 1:
             tags.append(READ)
             return [self._read_command(readers[0].room, BLOCK_MS, (readers[0].inbox,))]
@@ -189,8 +209,19 @@ class ShardConnection:
             self._reads[count, block_ms, inboxes] = packed
         return packed
 
+    def wake(self) -> None:
+        """Read the inboxes as a group again, and look after the other replicas."""
+        self.is_idle = False
+        for reader in self.joined.values():
+            reader.note_activity()
+
     def _on_reply(self, reply: Any, tag: Any) -> None:
         """Handle a reply on either connection."""
+        if tag is READ and self.is_watching:
+            self.is_watching, self.may_watch = False, type(reply) is not ServerError
+            if reply:
+                self.wake()
+            reply = None  # the group gives it to one of us
         if tag is READ or tag is POLL or tag is GATHER:
             if type(reply) is ServerError:
                 self._deliver(())
@@ -342,6 +373,8 @@ class ShardConnection:
             self._hot = self._side = None
             hot.drop()
             side.drop()
+            self.is_watching, self.may_watch = False, True
+            self.wake()
             self._deliver(())
             for reader in self.joined.values():
                 for link in (hot, side):

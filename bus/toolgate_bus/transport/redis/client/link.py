@@ -63,6 +63,8 @@ class Link(asyncio.Protocol):
         only that they came."""
         self.reading = False
         """True if the reply to a blocking read is owed."""
+        self.block_ms = BLOCK_MS
+        """Milliseconds that the blocking read waits for an entry."""
         self.size = 0
         """Bytes that came since the last complete reply, or of the reply that is being handed on."""
         self.flooded = False
@@ -106,7 +108,7 @@ class Link(asyncio.Protocol):
         """Time by which the next reply should be here (`time.monotonic`); infinity if none is owed."""
         if not self.owed:
             return float("inf")
-        return self._since + SLOW_SECONDS + (BLOCK_MS / 1000 if self.owed[0] is READ else 0.0)
+        return self._since + SLOW_SECONDS + (self.block_ms / 1000 if self.owed[0] is READ else 0.0)
 
     def data_received(self, data: bytes) -> None:
         """Parse what came and hand on each complete reply."""

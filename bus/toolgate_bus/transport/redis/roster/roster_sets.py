@@ -33,14 +33,14 @@ EARLY_S: Final = 3.0
 """Seconds of a minute after which every member has written its name again."""
 MISSED_S: Final = 1.2
 """Seconds since the last heartbeat after which what was written may be gone."""
-TURNS: Final = 16
+TURNS: Final = 32
 """Number of heartbeats in which a member writes its name once into each set, and asks for the time."""
 DEAD_S: Final = 60.0
 MAX_NAME: Final = 160
 
 
 class RosterMembership:
-    """One member's place on the roster: what it writes beside its heartbeats, five commands in 8 s."""
+    """One member's place on the roster: what it writes beside its heartbeats, five commands in 16 s."""
 
     __slots__ = ("_at", "_beats", "_keys", "_member", "_minute")
 

@@ -15,8 +15,8 @@ from toolgate_bus.transport.redis.roster.roster import Roster, RosterView
 from toolgate_bus.transport.redis.roster.roster_sets import Command
 from toolgate_bus.transport.shards import SeenShards, decode_count, decode_used, find_served
 
-EVERY: Final = 4
-"""Number of heartbeats between two looks."""
+EVERY: Final = 16
+"""Number of heartbeats between two looks. Nobody waits: orchestrators draw shards that schedulers read."""
 USED_MS: Final = 3_600_000
 
 
