@@ -31,7 +31,7 @@ from toolgate_bus.protocol.names import MAX_NAME
 from toolgate_bus.state.ejections import BACK, FAILURES, FAR_BELOW, TRY
 
 from toolgate_schedulers.shipped.score.ejection import Ejection
-from toolgate_schedulers.shipped.score.sticky import DECISION, Places
+from toolgate_schedulers.shipped.score.sticky import DECISION, StickyPlaces
 
 HALF_LIFE_S: Final = 600.0
 """Default half-life in seconds, which matters where calls are few."""
@@ -240,7 +240,7 @@ class Outcomes:
         self, groups: Iterable[Iterable[str]], half_life_s: float = HALF_LIFE_S, sticky: str = DECISION
     ) -> None:
         """Remember the keys of these groups of alternatives, and no others."""
-        self._places = Places(sticky) if sticky != DECISION else None
+        self._places = StickyPlaces(sticky) if sticky != DECISION else None
         self._group_of = {key: number for number, group in enumerate(groups) for key in group}
         self._group_calls = [0] * (max(self._group_of.values(), default=-1) + 1)
         self._half_life_s = half_life_s

@@ -49,7 +49,7 @@ def key_of(sticky: str, call: ToolSelecting) -> str:
     return f"{sticky}={own}" if own else f"{DECISION}={call.id}"
 
 
-class Places:
+class StickyPlaces:
     """Alternatives to which the last calls went, by group and value of the property."""
 
     def __init__(self, sticky: str) -> None:
