@@ -97,6 +97,7 @@ class Storm:
     overspent: list[str] = field(default_factory=list)
     samples: int = 0
     limits: dict[str, int] = field(default_factory=lambda: dict(LIMITS))
+    records: "Records" = field(default_factory=lambda: Records())
     _over: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def rage(self, seconds: float) -> None:
@@ -261,6 +262,7 @@ class Storm:
                         if reserved < 0 or spent < 0:
                             self.overspent.append(f"{key}: {spent} spent, {reserved} reserved")
                     self.samples += 1
+                    await self.records.look(client)
                     await asyncio.sleep(0.002)
             await asyncio.sleep(0.01)
 
@@ -279,7 +281,7 @@ class Storm:
     async def audit(self) -> dict[str, int]:
         """Check the books against the journals; raises AssertionError for the first that is wrong."""
         async with self._client() as client:
-            records = await records_in(client)
+            records = await self.records.read(client)
             accounts = await accounts_in(client)
         ran, dead = self.ran(), self._dead()
         spent: dict[str, int] = defaultdict(int)
@@ -379,3 +381,22 @@ async def records_in(client: redis.Redis) -> dict[str, dict[str, str]]:
         key.rpartition(":")[2]: {name.decode(): value.decode() for name, value in record.items()}
         for key, record in zip(keys, found, strict=True)
     }
+
+
+@dataclass
+class Records:
+    """Every decision that the ledger ever knew: a minute after its end it keeps no amounts."""
+
+    _seen: dict[str, dict[str, str]] = field(default_factory=dict)
+    _next: float = 0.0
+
+    async def look(self, client: redis.Redis) -> None:
+        """Read them, unless that was done in the last ten seconds."""
+        if time.monotonic() >= self._next:
+            await self.read(client)
+            self._next = time.monotonic() + 10
+
+    async def read(self, client: redis.Redis) -> dict[str, dict[str, str]]:
+        """Read them, and return all that were ever read, as they were last."""
+        self._seen |= {one: record for one, record in (await records_in(client)).items() if record}
+        return self._seen

@@ -25,7 +25,7 @@ from typing import Any
 import nursery
 import redis.asyncio as redis
 import yaml
-from budget_storm import accounts_in, records_in
+from budget_storm import Records, accounts_in
 from nursery import NURSERY
 from priced_llm import PRICES, PricedLlm
 from toolgate_bus.facts.reader import FactsReader
@@ -83,6 +83,7 @@ class LlmStorm:
     most: int = 0
     """The most that was spent and reserved together, ever."""
     spent: int = 0
+    records: Records = field(default_factory=Records)
     _over: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def rage(self, llm: PricedLlm, seconds: float) -> None:
@@ -217,13 +218,14 @@ class LlmStorm:
                     self.overspent.append(f"{key}: {spent} + {reserved} of {self.limit}")
                 self.most, self.spent = max(self.most, spent + reserved), spent
             self.samples += 1
+            await self.records.look(client)
             await asyncio.sleep(0.005)
         await client.aclose()
 
     async def audit(self) -> Counter[str]:
         """Check the books against what the LLM told and the tools cost; AssertionError for what is wrong."""
         client = redis.from_url(self.server.url)
-        records = await records_in(client)
+        records = await self.records.read(client)
         ((account, spent, reserved),) = await accounts_in(client)
         self._facts = await self._read_facts()
         entries = await client.xrange(journal_key(NAMESPACE, "budget"))
