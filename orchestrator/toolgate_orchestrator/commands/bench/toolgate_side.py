@@ -74,18 +74,23 @@ async def open_together(server: Server, names: Sequence[str]) -> AsyncIterator[C
 
 
 @asynccontextmanager
-async def open_local(server: Server, names: Sequence[str]) -> AsyncIterator[Contender]:
-    """Open a gate and policies whose local tables answer all calls of the kind `rules`."""
-    bus = BusSettings(redis=server.url, namespace=f"bench-{len(names)}-local")
+async def open_local(
+    server: Server, names: Sequence[str], more: str = "", label: str = "local"
+) -> AsyncIterator[Contender]:
+    """Open a gate and policies whose local tables answer all calls of the kind `rules`.
+
+    `more` are further rules of each, lines of YAML.
+    """
+    bus = BusSettings(redis=server.url, namespace=f"bench-{len(names)}-{label}")
     specs = []
     for name in names:
-        file = server.directory / f"{name}-rules.yaml"
-        file.write_text(RULES.format(name=name))
+        file = server.directory / f"{name}-{label}.yaml"
+        file.write_text(RULES.format(name=name) + more)
         specs.append(SchedulerSpec("policy", file, name))
     async with scheduler_processes(specs, bus) as running, open_gate(bus, names) as gate:
         pids = {"gate": [os.getpid()], "server": [server.pid], "schedulers": [one.pid for one in running]}
         await _wait_for_tables(gate)
-        yield side_of("local", gate, pids, Mix(names, "rules"), bus.namespace)
+        yield side_of(label, gate, pids, Mix(names, "rules"), bus.namespace)
 
 
 async def _wait_for_tables(gate: Gate) -> None:
