@@ -81,7 +81,8 @@ def engine() -> Iterator[Engine]:
             for path, text in forwards.items():
                 path.write_text(text)
             _unmount(folder)
-            shutil.rmtree(folder, ignore_errors=True)
+            # Gigabytes, at the end of a test that may have no minute left.
+            subprocess.Popen(["rm", "-rf", folder], start_new_session=True)
 
 
 def _running() -> Engine | None:

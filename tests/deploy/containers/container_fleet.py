@@ -104,13 +104,19 @@ class ContainerFleet:
     # ------------------------------------------------------------------ servers
 
     def cli(self, at: str, user: str, *words: str, port: int = 6379) -> str:
-        """A command of a server or sentinel, in its own container."""
+        """A command of a server or sentinel, in its own container; empty if that says nothing.
+
+        The engine forgets some commands that it is given while a container starts.
+        """
         folder = self.directory / "deploy" / "made"
         path = folder / "nodes" / user
         password = path.read_text() if path.exists() else (folder / "mounts" / user / "server").read_text()
         login = ["-e", f"REDISCLI_AUTH={password}", f"{self.project}-{at}-1"]
         ask = ["valkey-cli", "--no-auth-warning", "-p", str(port), "--user", user]
-        return self.engine.docker("exec", *login, *ask, *words, check=False)
+        try:
+            return self.engine.docker("exec", *login, *ask, *words, check=False)
+        except subprocess.TimeoutExpired:
+            return ""
 
     def primary(self) -> str:
         """Who is the primary, as a sentinel says; the master of a cluster's streams; or the only server."""
@@ -118,7 +124,7 @@ class ContainerFleet:
             return "valkey"
         if self.topology == "sentinel":
             ask = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "fleet")
-            return self.cli("sentinel-1", "client", *ask, port=26379).splitlines()[0]
+            return self.cli("sentinel-1", "client", *ask, port=26379).partition("\n")[0]
         for at in ("valkey", "node-2", "node-3"):
             slot = self.cli(at, "admin", "CLUSTER", "KEYSLOT", "{default:0}")
             for line in self.cli(at, "admin", "CLUSTER", "NODES").splitlines() if slot.isdigit() else ():
