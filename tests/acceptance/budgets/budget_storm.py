@@ -372,7 +372,11 @@ async def accounts_in(client: redis.Redis) -> list[tuple[str, int, int]]:
 
 async def records_in(client: redis.Redis) -> dict[str, dict[str, str]]:
     """Every decision that the ledger knows."""
-    keys = [key.decode() async for key in client.scan_iter(_key("r:").replace("{", "[{]") + "*", count=1000)]
+    match = _key("r:").replace("{", "[{]") + "*"
+    return await _records_at(client, [key.decode() async for key in client.scan_iter(match, count=1000)])
+
+
+async def _records_at(client: redis.Redis, keys: list[str]) -> dict[str, dict[str, str]]:
     pipe = client.pipeline(transaction=False)
     for key in keys:
         pipe.hgetall(key)
@@ -380,6 +384,7 @@ async def records_in(client: redis.Redis) -> dict[str, dict[str, str]]:
     return {
         key.rpartition(":")[2]: {name.decode(): value.decode() for name, value in record.items()}
         for key, record in zip(keys, found, strict=True)
+        if record
     }
 
 
@@ -388,15 +393,15 @@ class Records:
     """Every decision that the ledger ever knew: a minute after its end it keeps no amounts."""
 
     _seen: dict[str, dict[str, str]] = field(default_factory=dict)
-    _next: float = 0.0
+    _cursor: int = 0
 
     async def look(self, client: redis.Redis) -> None:
-        """Read them, unless that was done in the last ten seconds."""
-        if time.monotonic() >= self._next:
-            await self.read(client)
-            self._next = time.monotonic() + 10
+        """Read a page of them. Page by page, as connections are cut all the time."""
+        match = _key("r:").replace("{", "[{]") + "*"
+        self._cursor, keys = await client.scan(self._cursor, match, count=500)
+        self._seen |= await _records_at(client, [key.decode() for key in keys])
 
     async def read(self, client: redis.Redis) -> dict[str, dict[str, str]]:
-        """Read them, and return all that were ever read, as they were last."""
-        self._seen |= {one: record for one, record in (await records_in(client)).items() if record}
+        """Read all that are there, and return all that were ever read, as they were last."""
+        self._seen |= await records_in(client)
         return self._seen
