@@ -269,13 +269,13 @@ class TestClaudeAgent(AdapterSuite):
             return {"stdout": text, "stderr": "", "interrupted": False, "isImage": False}
 
         outputs = {
-            "shell": (shell(PAGES["keys"]), shell(PAGES["keys"].replace(KEY, MARK))),
-            "withheld": (shell(PAGES["vault"]), shell(WITHHELD)),
+            "shell": (shell(PAGES["keys"]), (shell(PAGES["keys"].replace(KEY, MARK)), True)),
+            "withheld": (shell(PAGES["vault"]), (shell(""), False)),
             "file": (
                 {"type": "text", "file": {"filePath": "/a", "content": PAGES["vault"], "numLines": 9}},
-                {"type": "text", "file": {"filePath": "", "content": WITHHELD, "numLines": 0}},
+                ({"type": "text", "file": {"filePath": "", "content": "", "numLines": 0}}, False),
             ),
-            "fine": (shell("fine"), None),
+            "fine": (shell("fine"), (None, True)),
         }
 
         async def run():
@@ -286,7 +286,8 @@ class TestClaudeAgent(AdapterSuite):
                     use = use_of("fetch", {"page": name})
                     await tell(options, "PreToolUse", use)
                     told = await tell(options, "PostToolUse", {**use, "tool_response": output})
-                    seen[name] = told.get("hookSpecificOutput", {}).get("updatedToolOutput")
+                    output = told.get("hookSpecificOutput", {}).get("updatedToolOutput")
+                    seen[name] = (output, told.get("continue_", True))
                 await tell(options, "PreToolUse", use)
                 ends = await tell(options, "PostToolUseFailure", {**use, "error": PAGES["vault"]})
                 await tell(options, "PreToolUse", use)

@@ -17,7 +17,7 @@ from typing import Any, Final
 FILE = Path(__file__).with_name("figures.json")
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = {
-    "bench": "toolgate bench -n 1 -n 3 -n 8 -c 1 -c 64 -c 512 --size both",
+    "bench": "toolgate bench --size both",
     "rate": "python tests/benchmarks/rate.py",
     "fleet": "python tests/benchmarks/fleet.py",
     "thinking": "python tests/benchmarks/fleet.py --agents 1000 --think 5",

@@ -155,6 +155,20 @@ _CHANGES = (
         f"{_GIVEN}::test_an_output_of_a_tool_that_is_not_known_ends_the_turn_if_its_form_may_be_another",
     ),
     (
+        "names in a withheld output may be data",
+        f"{_AGENTS}/claude_output.py",
+        "_FIELD.fullmatch(name) and ",
+        "",
+        f"{_GIVEN}::test_of_a_withheld_output_no_name_is_given_that_may_be_data_or_that_a_rule_hid",
+    ),
+    (
+        "names in a withheld output may be what a rule hid",
+        f"{_AGENTS}/claude_output.py",
+        " and not any(part in name for part in hidden)",
+        "",
+        f"{_GIVEN}::test_of_a_withheld_output_no_name_is_given_that_may_be_data_or_that_a_rule_hid",
+    ),
+    (
         "the file with the whole output is named",
         f"{_AGENTS}/claude_output.py",
         "if name not in _COPIES}\n        return NewOutput(made",

@@ -52,7 +52,13 @@ _FIXED: Final = frozenset({"type", "mode", "status"})
 """Fields whose text is one of a few words, and that the client checks."""
 _COPIES: Final = ("persistedOutputPath", "persistedOutputSize", "rawOutputPath")
 """Fields of a file with the whole output, which the client would show in place of the text."""
-_FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
+_FIELD: Final = re.compile(r"_?[A-Za-z]{1,20}(?:_[A-Za-z]{1,20}){0,3}")
+"""Name of a field, and not likely data: words without a digit."""
+_KINDS: Final = frozenset(
+    {"text", "json", "image", "file", "content", "count", "files_with_matches", "create", "update"}
+    | {"completed", "running", "pending", "success", "failed", "error", "ok"}
+)
+"""Texts of fixed fields that a withheld output keeps."""
 _WORD: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
 
@@ -75,16 +81,17 @@ def make_output(tool: str, own: Any, given: RuledResult) -> NewOutput:
         if fitted is not None:
             return NewOutput(_add(fitted.value, mark), fitted.is_sure or tool in _FORMS)
     if given.outcome == "masked":
-        return withhold_output(tool, own, WITHHELD)
-    return withhold_output(tool, own, text_of_given(given, head=given.outcome == "replaced"))
+        return withhold_output(tool, own, WITHHELD, given.hidden)
+    words = text_of_given(given, head=given.outcome == "replaced")
+    return withhold_output(tool, own, words, given.hidden)
 
 
-def withhold_output(tool: str, own: Any, words: str) -> NewOutput:
-    """Return an output that has nothing but a sentence."""
+def withhold_output(tool: str, own: Any, words: str, hidden: frozenset[str] = frozenset()) -> NewOutput:
+    """Return an output that has nothing but a sentence; no name of a field in it holds a hidden text."""
     if tool.startswith(MCP) or type(own) is str:
         return NewOutput(_in_form_of_mcp(own, words), True)
     form = _FORMS.get(tool)
-    return NewOutput(_blank(own) if form is None else _put(form, words), form is not None)
+    return NewOutput(_blank(own, hidden) if form is None else _put(form, words), form is not None)
 
 
 def _as_text(own: Any, value: Any, given: RuledResult, mark: str) -> Any:
@@ -158,14 +165,14 @@ def _raise(name: str) -> Any:
     raise LookupError(name)
 
 
-def _blank(own: Any) -> Any:
+def _blank(own: Any, hidden: frozenset[str]) -> Any:
     """Return a value of the same form that holds nothing; it keeps the names of fields alone."""
     kind = type(own)
     if kind is dict:
         return {
-            name: one if name in _FIXED and type(one) is str and _WORD.fullmatch(one) else _blank(one)
+            name: one if name in _FIXED and type(one) is str and one in _KINDS else _blank(one, hidden)
             for name, one in own.items()
-            if _FIELD.fullmatch(name) and name not in _COPIES
+            if _FIELD.fullmatch(name) and name not in _COPIES and not any(part in name for part in hidden)
         }
     if kind is list:
         return []

@@ -198,6 +198,21 @@ def test_an_output_of_a_tool_that_is_not_known_ends_the_turn_if_its_form_may_be_
     assert blank == {"answer": "", "kind": "", "count": 0, "when": {}}
 
 
+def test_of_a_withheld_output_no_name_is_given_that_may_be_data_or_that_a_rule_hid():
+    own = {
+        "found": {"k3yAbc123": 1, "the_customer_annabel_smith": {"plain": 2}},
+        "status": "sk-live-abc",
+        "mode": "content",
+    }
+    assert withhold_output("Tomorrow", own, "no").value == {
+        "found": {"the_customer_annabel_smith": {"plain": 0}},
+        "status": "",
+        "mode": "content",
+    }
+    hidden = make_output("Tomorrow", own, masked(own, ("/found", None, None, "")))
+    assert hidden.value == {"found": {}, "status": "", "mode": "content"}
+
+
 @pytest.mark.parametrize(
     "own", ["a key-abc123", [{"type": "text", "text": "a key-abc123"}]], ids=["text", "blocks"]
 )

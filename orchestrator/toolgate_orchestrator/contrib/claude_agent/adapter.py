@@ -19,9 +19,10 @@ from toolgate_bus.protocol.json_values import same_json
 
 from toolgate_orchestrator.coding_agents import claude
 from toolgate_orchestrator.coding_agents.call_memory import CallMemory
+from toolgate_orchestrator.coding_agents.claude_output import make_output
 from toolgate_orchestrator.coding_agents.event import HookEvent
+from toolgate_orchestrator.coding_agents.given_text import text_of_given
 from toolgate_orchestrator.contrib.claude_agent.messages import DENIED, deny_changes, usage_of
-from toolgate_orchestrator.contrib.claude_agent.outputs import put_in_shape, stop
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.decision.question.plain_values import copy_arguments
@@ -98,6 +99,11 @@ AGENT: Final = "claude"  # the agent's name if the guard has none
 UNSEEN: Final = "the gate was not asked about it before (hooks may be switched off)"
 Options: TypeAlias = sdk.ClaudeAgentOptions
 Fields = Any  # input of a callback, which `coding_agents.claude` reads
+
+
+def _end_turn(words: str) -> dict[str, Any]:
+    """Return the answer that ends the turn before the LLM is asked."""
+    return {"continue_": False, "stopReason": words}
 
 
 def gate(options: Options, guard: Guard, *, timeout_s: float = 3600.0) -> Options:
@@ -214,17 +220,17 @@ class _CallbackDesk:
             if not ruling.report_failure(event.error):
                 return {}
             given = await ruling.give(str(fields.get("error") or event.error), success=False)
-            return stop(given.value) if given.changed else {}
+            return _end_turn(text_of_given(given)) if given.changed else {}
         output = fields.get("tool_response")
         given = await ruling.succeed(output).given()
         told = {"hookEventName": event.name}
         if ruling.notice:
             told["additionalContext"] = ruling.notice
-        if given.changed:
-            told["updatedToolOutput"] = made = put_in_shape(event.tool, output, given)
-            if made is None:
-                return stop(given.value)
-        return {"hookSpecificOutput": told} if len(told) > 1 else {}
+        made = make_output(event.tool, output, given) if given.changed else None
+        if made is not None:
+            told["updatedToolOutput"] = made.value
+        answer = {"hookSpecificOutput": told} if len(told) > 1 else {}
+        return answer if made is None or made.is_sure else {**_end_turn(text_of_given(given)), **answer}
 
     async def end(self, fields: Fields, id_: str | None, context: Any) -> dict[str, Any]:
         """Report open calls as failed, for the Stop and SubagentStop hooks.
