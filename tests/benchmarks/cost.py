@@ -15,6 +15,7 @@ Each ratio is the median over pairs of blocks, with its 95 % interval.
        shadows     plain, with two shadows of three schedulers
        slow        plain, with a slow scheduler among eight
        guard       functions that a guard has made tools, from the call to its report
+       budget      the same, paid from two budgets of `cost-aware`, which has nothing to choose
        ungated     the same, where nobody rules
 """
 
@@ -48,6 +49,7 @@ LOADS = {
     "shadows": ((3, 64),),
     "slow": ((8, 64),),
     "guard": ((1, 1), (1, 64)),
+    "budget": ((1, 1), (1, 64)),
     "ungated": ((0, 1),),
 }
 """Schedulers and decisions in flight, by what is on."""
@@ -68,6 +70,12 @@ rules:
   - {tools: 'bash', when: {command: {matches: 'rm -rf'}}, action: deny, reason: 'no'}
   - {tools: 'send_*', when: {amount: {gt: 1000}}, action: deny, reason: too much}
   - {tools: 'write_file', when: {path: {matches: '[.]env$'}}, action: deny, reason: secret}
+"""
+BUDGET = """
+default: {cost: 0.01}
+budgets:
+  - {name: daily, level: fleet, limit: 100000000, window: day}
+  - {name: each, level: session, limit: 1000000}
 """
 OPTIONS = options(__doc__, decisions=4000, blocks=20)
 OPTIONS.add_argument("revision", help="version to compare with: any name that git knows")
@@ -94,14 +102,16 @@ async def open_version(
     elif beside == "shadows":
         config = {"required": names[:1], "shadow": names[1:]}
     what: list[tuple[str, ...]] = [("policy", "--config", str(folder / "rules.yaml"))] * count
-    if beside == "slow":
+    if beside == "budget":
+        what = [("cost-aware", "--config", str(folder / "budget.yaml"))] * count
+    elif beside == "slow":
         what[0] = ("slow_one:slow",)
     elif beside == "mix":
         what = [(one.spec,) for one in lay_out(folder, names)]
     run = (*command_of(tree), "scheduler", "run")
     commands = [(*run, *one, *keys, "--name", name, "--json") for one, name in zip(what, names, strict=True)]
     env = {"PYTHONPATH": os.pathsep.join((path, str(folder)))}
-    calls = {"mix": "mix", "guard": "guard", "ungated": "guard"}.get(beside, "policy")
+    calls = {"mix": "mix", "guard": "guard", "budget": "paid", "ungated": "paid"}.get(beside, "policy")
     async with open_gate_process(name, server, commands, calls=calls, config=config, env=env) as side:
         yield side
 
@@ -111,6 +121,7 @@ async def compare(tree: Path, given: argparse.Namespace, beside: Sequence[str], 
     with private_server() as server:
         (server.directory / "rules.yaml").write_text(RULES)
         (server.directory / "slow_one.py").write_text(SLOW)
+        (server.directory / "budget.yaml").write_text(BUDGET)
         for what in beside:
             for count in sorted({count for count, _ in LOADS[what]}):
                 async with (

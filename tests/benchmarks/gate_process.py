@@ -2,9 +2,10 @@
 
 `python gate_process.py JSON`, with server and namespace in the environment. Of Toolgate it uses `Gate.open`
 and `decide`, or `Guard` and its `tool`. The JSON has `mix` (path of the mix of calls), `calls` (`mix`,
-`policy`, or `guard`: functions that are a guard's tools), `schedulers` and `config`, further fields of the
-gate. A line of JSON on stdin is a block (`decisions`, `in_flight`,
-`size`); a line on stdout is its result (`latencies` and `wall` in seconds, `fault`). It ends with its stdin.
+`policy`, `guard`: functions that are a guard's tools, or `paid`: the same, of which none is denied),
+`schedulers` and `config`, further fields of the gate. A line of JSON on stdin is a block (`decisions`,
+`in_flight`, `size`); a line on stdout is its result (`latencies` and `wall` in seconds, `fault`). It ends
+with its stdin.
 """
 
 import asyncio
@@ -91,9 +92,9 @@ class PolicyCalls:
 class GuardCalls(PolicyCalls):
     """The same calls, of functions that a guard has made tools."""
 
-    def __init__(self, guard: Guard, *, is_ruled: bool) -> None:
+    def __init__(self, guard: Guard, *, denies: bool) -> None:
         super().__init__()
-        self._is_ruled = is_ruled
+        self._denies = denies
 
         def make(name: str) -> Any:
             async def run(command: str, path: str, amount: int) -> str:
@@ -112,7 +113,7 @@ class GuardCalls(PolicyCalls):
 
     def find_fault(self, call: Any, decision: Any) -> str | None:
         """Return what is wrong with the end of a call."""
-        expected = None if call.denied and self._is_ruled else "done"
+        expected = None if call.denied and self._denies else "done"
         return None if decision == expected else f"call {call.tool_call_id}: {decision!r:.500}"
 
 
@@ -158,10 +159,10 @@ async def main(told: dict[str, Any]) -> None:
     source: PolicyCalls | MixCalls
     async with AsyncExitStack() as stack:
         gate = None
-        if told["calls"] == "guard":
+        if told["calls"] in ("guard", "paid"):
             guard = Guard(agent="bench", **fields)
             stack.callback(guard.close)
-            source = GuardCalls(guard, is_ruled=bool(names))
+            source = GuardCalls(guard, denies=told["calls"] == "guard")
         else:
             source = MixCalls(told["mix"], names) if told["calls"] == "mix" else PolicyCalls()
             gate = await stack.enter_async_context(Gate.open(agent="bench", **fields))
