@@ -82,7 +82,8 @@ def engine() -> Iterator[Engine]:
                 path.write_text(text)
             _unmount(folder)
             # Gigabytes, at the end of a test that may have no minute left.
-            subprocess.Popen(["rm", "-rf", folder], start_new_session=True)
+            words = ["sh", "-c", 'rm -rf "$1" >/dev/null 2>&1 &', "sh", str(folder)]
+            subprocess.run(words, check=False, start_new_session=True)
 
 
 def _running() -> Engine | None:
