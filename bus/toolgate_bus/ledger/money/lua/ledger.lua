@@ -180,7 +180,7 @@ local function keys_of(list)
 end
 
 -- Whoever reads facts may repeat those of the last 6,000 seconds, so for two hours the ledger knows what is settled. A
--- whole record takes 400 bytes. After a minute, when no failover forgets its end any more, some 60 are left: an entry in
+-- whole record takes 400 bytes. After a minute, when no failover forgets its end any more, some 70 are left: an entry in
 -- one of many small hashes, which the server packs. They are those of a slice of two hours, and of the one before.
 local slice_ms, whole_ms = 7200000, 60000
 local function slice_key(one, back)
