@@ -33,7 +33,10 @@ KEPT = (*(f"TOOLGATE_PORT_{name}" for name in PORTS), "TOOLGATE_NETWORK")
 ENGINE, COMPOSE = (25,), (2, 24)
 """Lowest versions: `start_interval` is of Engine 25, and Compose 2.24 is the oldest that was tried."""
 WAIT_S = 120
+POLL_S = 1.0
+RESTARTS = 3
 LOG_LINES = 8
+CHECK_CHARS = 300
 ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -126,9 +129,13 @@ def write_env():
         env.write("\n".join(lines) + "\n")
 
 
+def project():
+    """What Compose calls this fleet."""
+    return os.environ.get("COMPOSE_PROJECT_NAME") or "toolgate"
+
+
 def write_fleet(topology):
     """Write `made/fleet`; the path of it."""
-    project = os.environ.get("COMPOSE_PROJECT_NAME", "toolgate")
     over = "" if topology == "plain" else f' -f "$deploy/compose.{topology}.yaml"'
     script = MADE / "fleet"
     script.write_text(
@@ -136,7 +143,7 @@ def write_fleet(topology):
         "# `docker compose` with the files and variables of the fleet that `make up` started:\n"
         "# fleet logs policy, fleet run --rm operator decisions, fleet --profile console up console\n"
         'deploy=$(cd "$(dirname "$0")/.." && pwd)\n'
-        f"exec docker compose --project-name {shlex.quote(project)} "
+        f"exec docker compose --project-name {shlex.quote(project())} "
         f'-f "$deploy/compose.yaml"{over} --env-file "$deploy/made/env" "$@"\n',
         encoding="utf-8",
     )
@@ -153,17 +160,40 @@ def say(line, to=sys.stdout):
 def start(fleet):
     """Build and start all, and wait until it is healthy; whether it is."""
     subprocess.run([fleet, "--progress", "quiet", "build"], check=True)
-    words = ["up", "--detach", "--remove-orphans", "--wait", "--wait-timeout", str(WAIT_S)]
-    ran = subprocess.run([fleet, "--progress", "quiet", *words], check=False)
-    ill = ailing(fleet)
+    well, ill = wait_for_all(fleet), ailing(fleet)
     if ill and set(ill.values()) == {"created"}:  # who was waited for ended once, and is well by now
-        ran = subprocess.run([fleet, "--progress", "quiet", *words], check=False)
-        ill = ailing(fleet)
+        well, ill = wait_for_all(fleet), ailing(fleet)
     for name, state in ill.items():
+        for said in failed_checks(fleet, name):
+            say(f"\nThe health check of {name} said: {said}", sys.stderr)
         say(f"\n{name} is {state}. The end of its log:", sys.stderr)
         log = asked(str(fleet), "logs", "--no-color", "--no-log-prefix", "--tail", str(LOG_LINES), name)
         say(ESCAPES.sub("", log), sys.stderr)
-    return ran.returncode == 0 and not ill
+    return well and not ill
+
+
+def wait_for_all(fleet):
+    """Start what does not run, until all is healthy or something ends again and again; whether all is."""
+    words = ["up", "--detach", "--remove-orphans", "--wait", "--wait-timeout", str(WAIT_S)]
+    before = restarts()
+    with subprocess.Popen([fleet, "--progress", "quiet", *words]) as waiting:
+        while waiting.poll() is None:
+            try:
+                waiting.wait(POLL_S)
+            except subprocess.TimeoutExpired:
+                if any(count >= before.get(one, 0) + RESTARTS for one, count in restarts().items()):
+                    waiting.terminate()
+    return waiting.returncode == 0
+
+
+def restarts():
+    """How often each container was started anew that has ended just now: id -> number."""
+    ours = f"label=com.docker.compose.project={project()}"
+    ids = asked("docker", "ps", "--quiet", "--filter", ours, "--filter", "status=restarting").split()
+    words = ["docker", "inspect", "--format", "{{.Id}} {{.RestartCount}}", *ids]
+    # It fails for a container that is gone by now, and prints the others.
+    said = subprocess.run(words, check=False, capture_output=True, text=True).stdout if ids else ""
+    return {one: int(count) for one, count in map(str.split, said.splitlines())}
 
 
 def ailing(fleet):
@@ -175,6 +205,16 @@ def ailing(fleet):
         if state not in ("running", "healthy") and (state, one["ExitCode"]) != ("exited", 0):
             found[one["Service"]] = state
     return found
+
+
+def failed_checks(fleet, service):
+    """What the last health check of each container of a service said that is not healthy."""
+    ids = asked(str(fleet), "ps", "--all", "--quiet", service).split()
+    for one in json.loads(asked("docker", "inspect", *ids)):
+        health = one["State"].get("Health") or {}
+        if health.get("Status") == "unhealthy" and health["Log"]:
+            last = health["Log"][-1]
+            yield last["Output"].strip()[-CHECK_CHARS:] or f"exit code {last['ExitCode']}"
 
 
 def main(arguments):

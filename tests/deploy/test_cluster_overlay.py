@@ -1,8 +1,8 @@
 """Nodes of a cluster as the overlay of deploy/ starts them, with their files and users, on loopback.
 
 A gate and the schedulers of the fleet work under their roles while a master is killed and comes back. No
-engine of containers is here: what is run is the command lines and files that containers are given. With TLS
-it is the system's server.
+engine of containers is here: what is run is the command lines and files that containers are given. All speak
+TLS, which is why it is the system's server; without TLS a cluster of real containers does the same.
 """
 
 import os
@@ -43,28 +43,19 @@ def nodes_of(services):
 class Overlay:
     """The processes of the overlay; every name is an address of loopback with a port that is free."""
 
-    def __init__(self, directory: Path, services, *, tls: bool) -> None:
-        self.directory, self.services, self.tls, self.kind = (
-            directory,
-            services,
-            tls,
-            "redis" if tls else "valkey",
-        )
+    def __init__(self, directory: Path, services) -> None:
+        self.directory, self.services = directory, services
         self.ports = dict(zip(nodes_of(services), _ports(len(nodes_of(services))), strict=True))
+        made = make_certificates(directory / "tls", "localhost", "127.0.0.1")
         addresses = ",".join(f"localhost:{port}" for port in self.ports.values())
-        if tls:
-            made = make_certificates(directory / "tls", "localhost", "127.0.0.1")
-            query = "?" + "&".join(f"{name}={made / file}" for name, file in FILES.items())
-            addresses += query
-        scheme = "rediss" if tls else "redis"
-        make_acl(
-            directory / "made", f"{scheme}+cluster://{addresses}", ["policy", "cost-aware"], *older(self.kind)
-        )
+        query = "&".join(f"{name}={made / file}" for name, file in FILES.items())
+        url = f"rediss+cluster://{addresses}?{query}"
+        make_acl(directory / "made", url, ["policy", "cost-aware"], *older("redis"))
         self._processes = {}
         programs = directory / "programs"
         programs.mkdir()
         for name, program in (
-            ("valkey-server", binary(self.kind)),
+            ("valkey-server", binary("redis")),
             ("valkey-cli", shutil.which("redis-cli") or required("redis-cli")),
         ):
             (programs / name).write_text(f'#!/bin/sh\nexec {program} "$@"\n')
@@ -127,10 +118,10 @@ class Overlay:
     def answer(self, name: str, *command):
         """A node's reply to its administrator; None where it gives none."""
         password = self.url("admin").partition("//admin:")[2].partition("@")[0]
-        tls = {key: str(self.directory / "tls" / file) for key, file in FILES.items()} if self.tls else {}
+        tls = {key: str(self.directory / "tls" / file) for key, file in FILES.items()}
         client = redis.Redis(
             host="localhost", port=self.ports[name], username="admin", password=password,
-            socket_timeout=1.0, decode_responses=True, ssl=self.tls, retry=None, **tls,
+            socket_timeout=1.0, decode_responses=True, ssl=True, retry=None, **tls,
         )  # fmt: skip
         with client:
             try:
@@ -176,9 +167,9 @@ def _ports(count: int) -> list[int]:
     return [port - 10_000 for port in buses if is_free(port - 10_000)][:count]
 
 
-@pytest.fixture(params=["plain", "tls"])
-def overlay(request, tmp_path, services):
-    world = Overlay(tmp_path, services, tls=request.param == "tls")
+@pytest.fixture
+def overlay(tmp_path, services):
+    world = Overlay(tmp_path, services)
     try:
         for name in world.ports:
             world.start(name)
@@ -212,7 +203,7 @@ async def test_the_fleet_rules_under_its_users_and_goes_on_after_a_master_is_los
             wait_for(overlay.is_whole, WHOLE_S)
             assert overlay.master_of(key) != lost
             await ruled(gate)
-        print(outages, {"TLS": overlay.tls})
+        print(outages)
     assert spent(overlay) > 0
     assert diagnosed(overlay) == []
     # Who may search names, and read no values, is refused the look whether a slot moves: it does without.

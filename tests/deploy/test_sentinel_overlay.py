@@ -72,6 +72,7 @@ async def ruled(gate, seconds=GOES_ON_S):
 
 @pytest.mark.system
 @pytest.mark.acceptance
+@pytest.mark.parametrize("overlay", ["kubernetes"], indirect=True)  # that of Compose fails over in containers
 async def test_the_fleet_rules_under_its_users_and_goes_on_after_each_failover(overlay, fleet):
     await fleet()
     names = ["policy", "cost-aware"]

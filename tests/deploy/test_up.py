@@ -1,5 +1,6 @@
 """deploy/up.py: what it writes, and what it says without Docker, with an old one, or of ill services."""
 
+import json
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ case "$*" in
   "version"*) echo {engine} ;;
   "compose version"*) echo {compose} ;;
   "info"*) echo "[name=seccomp {options}]" ;;
+  "inspect"*) echo '{inspected}' ;;
   *" ps "*) cat <<'END'
 {states}
 END
@@ -26,6 +28,7 @@ esac
 """
 WELL = '{"Service": "policy", "State": "running", "Health": "healthy", "ExitCode": 0}'
 ILL = '{"Service": "policy", "State": "restarting", "Health": "", "ExitCode": 1}'
+CHECKED = [{"State": {"Health": {"Status": "unhealthy", "Log": [{"ExitCode": 1, "Output": "no answer"}]}}}]
 DONE = '{"Service": "create-cluster", "State": "exited", "Health": "", "ExitCode": 0}'
 
 
@@ -43,7 +46,10 @@ def up(
     programs = deploy.parent / "programs"
     programs.mkdir(exist_ok=True)
     said = deploy.parent / "said"
-    text = FAKE.format(engine=engine, compose=compose, states=states, said=said, options=options)
+    inspected = json.dumps(CHECKED)
+    text = FAKE.format(
+        engine=engine, compose=compose, states=states, said=said, options=options, inspected=inspected
+    )
     (programs / "docker").write_text(text)
     (programs / "docker").chmod(0o755)
     given = {"PATH": f"{programs}:/usr/bin:/bin", **environment}
@@ -158,6 +164,7 @@ def test_what_is_not_well_is_named_with_the_end_of_its_log(deploy):
     ran = up(deploy, "plain", states="\n".join([WELL, DONE, ILL]))
     assert ran.returncode == 1
     assert "policy is restarting" in ran.stderr
+    assert "The health check of policy said: no answer\n" in ran.stderr
     assert "the log of" in ran.stderr
     assert "create-cluster" not in ran.stderr
     assert "Grafana" not in ran.stdout
