@@ -161,11 +161,16 @@ def start(fleet):
     """Build and start all, and wait until it is healthy; whether it is."""
     subprocess.run([fleet, "--progress", "quiet", "build"], check=True)
     well, ill = wait_for_all(fleet), ailing(fleet)
-    if ill and set(ill.values()) == {"created"}:  # who was waited for ended once, and is well by now
+    if ill and set(ill.values()) <= {"created", "unhealthy"}:
+        # Who was waited for ended once and is well by now; or it lives and does not answer.
+        stuck = [name for name, state in ill.items() if state == "unhealthy"]
+        for name in stuck:
+            for said in failed_checks(fleet, name):
+                say(f"{name} is unhealthy and is started anew. Its health check said: {said}", sys.stderr)
+        if stuck:
+            subprocess.run([fleet, "--progress", "quiet", "restart", *stuck], check=False)
         well, ill = wait_for_all(fleet), ailing(fleet)
     for name, state in ill.items():
-        for said in failed_checks(fleet, name):
-            say(f"\nThe health check of {name} said: {said}", sys.stderr)
         say(f"\n{name} is {state}. The end of its log:", sys.stderr)
         log = asked(str(fleet), "logs", "--no-color", "--no-log-prefix", "--tail", str(LOG_LINES), name)
         say(ESCAPES.sub("", log), sys.stderr)

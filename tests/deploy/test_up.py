@@ -164,10 +164,18 @@ def test_what_is_not_well_is_named_with_the_end_of_its_log(deploy):
     ran = up(deploy, "plain", states="\n".join([WELL, DONE, ILL]))
     assert ran.returncode == 1
     assert "policy is restarting" in ran.stderr
-    assert "The health check of policy said: no answer\n" in ran.stderr
     assert "the log of" in ran.stderr
     assert "create-cluster" not in ran.stderr
     assert "Grafana" not in ran.stdout
+
+
+def test_what_lives_and_does_not_answer_is_started_anew_once(deploy):
+    ran = up(deploy, "plain", states=ILL.replace("restarting", "running").replace('""', '"unhealthy"'))
+    assert ran.returncode == 1
+    assert "policy is unhealthy and is started anew. Its health check said: no answer" in ran.stderr
+    told = (deploy.parent / "said").read_text()
+    assert told.count(" restart policy") == 1
+    assert told.count(" up ") == 2
 
 
 def test_versions_are_compared_as_numbers():
