@@ -10,8 +10,8 @@ Each ratio is the median over pairs of blocks, with its 95 % interval.
 
 --with plain       calls that a policy with conditions looks at; every 16th is denied (the default)
        mix         calls of `toolgate bench`: denied, replaced, verified
-       signed      plain, with keys on both sides
-       redacted    plain, with redaction by field and pattern
+       signed      mix, with keys on both sides
+       redacted    mix, with redaction by field and pattern
        shadows     plain, with two shadows of three schedulers
        slow        plain, with a slow scheduler among eight
        guard       functions that a guard has made tools, from the call to its report
@@ -53,6 +53,9 @@ LOADS = {
     "ungated": ((0, 1),),
 }
 """Schedulers and decisions in flight, by what is on."""
+MIXES = ("mix", "signed", "redacted")
+"""Loads whose schedulers have no local table: all of their calls are asked."""
+CALLS = {**dict.fromkeys(MIXES, "mix"), "guard": "guard", "budget": "paid", "ungated": "paid"}
 SEQUENTIAL_PART = 4
 """Blocks with one decision in flight have this part of the decisions."""
 REDACT = {"fields": ["password", "api_key"], "patterns": ["sk-[a-z0-9]{20}", "[0-9]{16}"]}
@@ -106,12 +109,12 @@ async def open_version(
         what = [("cost-aware", "--config", str(folder / "budget.yaml"))] * count
     elif beside == "slow":
         what[0] = ("slow_one:slow",)
-    elif beside == "mix":
+    elif beside in MIXES:
         what = [(one.spec,) for one in lay_out(folder, names)]
     run = (*command_of(tree), "scheduler", "run")
     commands = [(*run, *one, *keys, "--name", name, "--json") for one, name in zip(what, names, strict=True)]
     env = {"PYTHONPATH": os.pathsep.join((path, str(folder)))}
-    calls = {"mix": "mix", "guard": "guard", "budget": "paid", "ungated": "paid"}.get(beside, "policy")
+    calls = CALLS.get(beside, "policy")
     async with open_gate_process(name, server, commands, calls=calls, config=config, env=env) as side:
         yield side
 
