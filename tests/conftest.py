@@ -41,7 +41,7 @@ settings.register_profile(
     "toolgate",
     deadline=None,
     derandomize="TOOLGATE_RANDOM" not in os.environ,
-    max_examples=int(os.environ.get("TOOLGATE_EXAMPLES", "20")),
+    max_examples=int(os.environ.get("TOOLGATE_EXAMPLES", "10")),
 )
 settings.load_profile("toolgate")
 

@@ -179,7 +179,8 @@ def environment(copy: Path) -> dict[str, str]:
     """The copy's packages come before the installed ones, in subprocesses too; compiled, beside it."""
     path = os.pathsep.join(str(copy / package) for package in PACKAGES)
     ours = {name: value for name, value in os.environ.items() if not name.startswith("TOOLGATE_")}
-    return ours | {"PYTHONPATH": path, "PYTHONPYCACHEPREFIX": str(copy.parent / "compiled")}
+    made = {"PYTHONPATH": path, "PYTHONPYCACHEPREFIX": str(copy.parent / "compiled")}
+    return ours | made | {"TOOLGATE_EXAMPLES": "50"}  # as on the newest versions
 
 
 if __name__ == "__main__":
