@@ -51,7 +51,7 @@ async def decided(server_url, namespace):
         yield decision.id
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "ascii:strict", "utf-8:strict"])
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii:strict"])
 async def test_no_command_ends_in_a_traceback_where_the_output_cannot_hold_a_letter(
     process, server_url, namespace, decided, encoding
 ):
