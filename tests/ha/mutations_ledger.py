@@ -301,7 +301,7 @@ MUTANTS = (
         "settled",
         "a decision settled long ago is forgotten",
         f"{BUS}/ledger/money/lua/ledger.lua",
-        "local words = next(r) == nil and mark_of('r' .. one)",
+        "local words = next(r) == nil and mark_of('r' .. one, late)",
         "local words = false",
         f"{LONG_AGO}"
         "test_a_decision_settled_long_ago_is_settled_once_holds_nothing_more_and_is_its_owners_alone",
@@ -330,5 +330,30 @@ MUTANTS = (
         "if state == 'settled' then -- the first write, as it may fail",
         "redis.call('ZREM', open, id)\n  if state == 'settled' then",
         f"{LONG_AGO}test_a_place_of_another_kind_stops_the_settlement_before_anything_is_written",
+    ),
+    Mutant(
+        "settled",
+        "what was settled in the slice of hours before is forgotten",
+        f"{BUS}/ledger/money/lua/ledger.lua",
+        "if words or now % slice_ms > (late or slice_ms) then",
+        "if true then",
+        f"{LONG_AGO}test_what_was_settled_in_the_slice_of_hours_before_this_one_is_known_as_well",
+    ),
+    Mutant(
+        "settled",
+        "an account in use ends",
+        f"{BUS}/ledger/money/lua/ledger.lua",
+        "number(has.kept) < now + keep",
+        "not has.kept",
+        f"{LONG_AGO}test_an_account_in_use_is_kept_at_least_its_time_and_not_set_anew_by_each_call",
+    ),
+    Mutant(
+        "settled",
+        "whoever tells that a call ended hides that it runs",
+        f"{BUS}/ledger/money/settlement.py",
+        "(one.decision, one.by) not in ends",
+        "one.decision not in {name for name, _ in ends}",
+        "../bus/budgets/test_settlement.py"
+        "::test_what_began_and_ended_since_the_last_look_is_one_step_of_its_owner",
     ),
 )

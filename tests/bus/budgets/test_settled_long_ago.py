@@ -3,7 +3,8 @@
 import pytest
 from toolgate_bus.ledger.money.ledger import Account, FallbackAccounts, Offer, SettlementResult, Step
 from toolgate_bus.ledger.money.redis import RedisLedger
-from toolgate_bus.ledger.money.words import KEPT_MS
+from toolgate_bus.ledger.money.scripts import TAKING
+from toolgate_bus.ledger.money.words import KEPT_MS, Restoration
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 
@@ -98,6 +99,48 @@ async def test_what_was_released_or_taken_for_lost_keeps_its_amounts_as_a_report
     assert await settle(ledger, "released") == "late"
     assert await settle(ledger, "orphaned") == "corrected"
     assert await spent(ledger) == [(80, 0)]
+
+
+async def test_what_was_settled_in_the_slice_of_hours_before_this_one_is_known_as_well(commands, ledger):
+    await ledger.reserve("d", 0, [Offer("t", 50)], [FLEET], OWNER)
+    await settle(ledger, "d")
+    await ledger.charge("usage", 2, [FLEET])
+    await pass_a_minute(commands)
+    for key in await commands.execute("KEYS", f"{PREFIX}:s:*"):
+        slice_, _, part = key.removeprefix(f"{PREFIX}:s:".encode()).partition(b":")
+        await commands.execute("RENAME", key, f"{PREFIX}:s:{int(slice_) - 1}:{part.decode()}")
+    assert await settle(ledger, "d") == "duplicate"
+    assert not await ledger.charge("usage", 2, [FLEET])
+    restored = Restoration("d", 0, Offer("t", 50), (FLEET,), OWNER)
+    await TAKING.run(commands, PREFIX, words=(*restored.words(), ""))
+    assert await spent(ledger) == [(42, 0)]
+
+
+async def test_a_mark_is_kept_as_long_as_the_first_of_its_place(commands, ledger):
+    await settle(ledger, "0123a")
+    (place,) = await commands.execute("KEYS", f"{PREFIX}:s:*")
+    await commands.execute("PEXPIRE", place, KEPT_MS)
+    await settle(ledger, "0123b")
+    assert await commands.execute("HLEN", place) == 2
+    assert KEPT_MS - 60_000 < await commands.execute("PTTL", place) <= KEPT_MS
+
+
+async def test_an_account_in_use_is_kept_at_least_its_time_and_not_set_anew_by_each_call(commands, ledger):
+    hour, place = Account("hour/fleet", 1000, keep_s=3600), f"{PREFIX}:a:hour/fleet:0"
+
+    async def use(id_, account=hour):
+        await ledger.reserve(id_, 0, [Offer("t", 1)], [account], OWNER)
+        return await commands.execute("PTTL", place)
+
+    assert 3_600_000 < await use("a") <= 3_600_000 * 9 / 8
+    await commands.execute("PEXPIRE", place, 1000)
+    assert await use("b") <= 1000
+    now, _ = await commands.execute("TIME")
+    await commands.execute("HSET", place, "kept", (int(now) + 3590) * 1000)
+    assert await use("c") > 3_600_000
+    assert await use("d", hour._replace(keep_s=0)) == -1
+    assert await use("e", hour._replace(limit=7)) > 3_600_000
+    assert [one.limit for one in await ledger.balances()] == [7]
 
 
 async def test_a_place_of_another_kind_stops_the_settlement_before_anything_is_written(commands, ledger):

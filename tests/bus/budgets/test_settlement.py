@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from toolgate_bus.errors import BusDown
 from toolgate_bus.facts.lease import Checkpoint
 from toolgate_bus.ledger.money.ledger import Account, FallbackAccounts, Offer, Step
+from toolgate_bus.ledger.money.memory import MemoryLedger
 from toolgate_bus.ledger.money.settlement import (
     AT_ONCE,
     GRACE_S,
@@ -75,6 +76,39 @@ async def test_each_fact_moves_the_money_that_it_should(world, event, fields, mo
     world.shared.facts.tell(event, **fields)
     assert await world.keeper().step()
     assert world.money == money
+
+
+async def test_what_began_and_ended_since_the_last_look_is_one_step_of_its_owner(world):
+    taken = []
+
+    class Watched(MemoryLedger):
+        async def take(self, steps):
+            taken.extend((one.what, one.decision, one.by) for one in steps)
+            return await MemoryLedger.take(self, steps)
+
+    for id_ in ("ended", "unused", "runs"):
+        await world.reserve(id_, 30)
+    for event, id_, by in (
+        ("tool:waits", "ended", "o"),
+        ("tool:selected", "ended", "o"),
+        ("tool:selected", "runs", "o"),
+        ("tool:selected", "ended", "rogue"),
+        ("tool:post", "ended", "o"),
+        ("tool:selected", "unused", "o"),
+        ("tool:unused", "unused", "o"),
+        ("tool:post", "runs", "rogue"),
+    ):
+        world.shared.facts.tell(event, decision_id=id_, orchestrator=by)
+    await world.keeper(ledger=Watched(world.shared.ledger.book)).step()
+    assert taken == [
+        ("executing", "runs", "o"),
+        ("executing", "ended", "rogue"),
+        ("settle", "ended", "o"),
+        ("release", "unused", "o"),
+        ("settle", "runs", "rogue"),
+    ]
+    assert world.money == (30, 30, 0)
+    assert [(one.decision, one.executing) for one in world.shared.ledger.book.open(0.0)] == [("runs", True)]
 
 
 async def test_facts_wait_until_what_a_failover_forgot_of_others_is_written_again(world):

@@ -57,7 +57,7 @@ class Account(NamedTuple):
     """Length of the window in seconds, by the server's clock; 0 means one account for all time. For a window
     of the calendar: its number, negated."""
     keep_s: int = 0
-    """Seconds that an untouched account is kept; 0 keeps it for ever."""
+    """Minimum seconds that an untouched account is kept, at most an eighth longer; 0 keeps it for ever."""
     unit: str = ""
     """Unit that the account counts, such as `calls`; empty for money."""
     at_limit: AtLimit = "deny"

@@ -9,7 +9,8 @@
 --                            n, k1…kn (account keys), m1…mn (amounts of accounts that count something else than
 --                            `amount`); a tombstone has no phase
 --     p:s:<slice>:<part>     hash: decisions settled (`r` and the id: phase, owner) and events charged (`u` and the id)
---     p:a:<key>:<window>     hash: limit, spent, reserved, overruns, orphans; unit, unless it counts money
+--     p:a:<key>:<window>     hash: limit, spent, reserved, overruns, orphans; unit, unless it counts money; kept (until
+--                            when, by server time in ms; 0: for ever)
 --     p:open                 sorted set of decisions that hold money, by server time (ms)
 --     p:accounts             set of account keys with their windows
 --     p:journal              stream: each change of money spent, written with it; the newest 100,000
@@ -39,16 +40,17 @@ local function number(value)
 end
 local function whole(value) return string.format('%.0f', value) end
 local function places(r)
-  local found = {}
-  for i = 1, number(r.n) do found[i] = r['k' .. i] end
-  return found
+  if r.places == nil then
+    r.places = {}
+    for i = 1, number(r.n) do r.places[i] = r['k' .. i] end
+  end
+  return r.places
 end
 
 local function unpacked(packed)
   local fine, found = pcall(cmsgpack.unpack, packed)
   return fine and type(found) == 'table' and found or {}
 end
-local function bare(key) return string.match(key, '^(.*):%d+$') or key end
 local function budget_of(key) return string.match(key, '^[^/]*') end
 -- Return the amounts of a decision in accounts that count something else; and the amount in each of its accounts.
 local function own_of(r)
@@ -62,12 +64,17 @@ local function held_by(r)
   return found
 end
 
--- Changes to write to accounts: `add` reads and computes, `commit` writes. An amount is a number, or a table of numbers
--- by account.
-local have, changes, moved = {}, {}, {}
+-- Changes to write to accounts: `add` reads and computes, `commit` writes, each account at once. An amount is a number,
+-- or a table of numbers by account.
+local have, names_to_write, is_changed, moved = {}, {}, false, {}
 local function account(key)
   if have[key] == nil then have[key] = fields(p .. ':a:' .. key) end
   return have[key]
+end
+local function put(key, name, value)
+  account(key)[name] = value
+  if names_to_write[key] == nil then names_to_write[key] = {} end
+  table.insert(names_to_write[key], name)
 end
 local function add(where, name, amounts, sign)
   for _, key in ipairs(where) do
@@ -75,9 +82,9 @@ local function add(where, name, amounts, sign)
     if type(amounts) == 'table' then amount = amounts[key] * (sign or 1) end
     if amount ~= 0 then
       local was = number(one[name])
-      one[name] = math.min(math.max(was + amount, 0), most)
+      put(key, name, math.min(math.max(was + amount, 0), most))
       if name == 'spent' then moved[key] = (moved[key] or 0) + one[name] - was end
-      changes[#changes + 1] = {p .. ':a:' .. key, name, one}
+      is_changed = true
     end
   end
 end
@@ -87,9 +94,40 @@ local function count()
   local found = writer ~= '' and redis.pcall('HINCRBY', ekey, 'w:' .. writer, 1)
   return type(found) == 'number' and whole(found) or ''
 end
-local function commit()
-  for _, one in ipairs(changes) do redis.call('HSET', one[1], one[2], whole(one[3][one[2]])) end
-  if #changes > 0 then counted = count() end
+local function list_them(list)
+  local keys = {}
+  for i, one in ipairs(list) do keys[i] = one.key end
+  if #keys > 0 then redis.call('SADD', p .. ':accounts', unpack(keys)) end
+end
+-- Write the changes. `used` are the accounts that are kept from now on. Their time is set to an eighth more, or each call
+-- would set it.
+local function commit(used)
+  local lasting = {}
+  list_them(used or {})
+  for _, one in ipairs(used or {}) do
+    local key, has, keep = one.key, account(one.key), one.keep
+    if has.limit ~= one.limit then put(key, 'limit', one.limit) end
+    if one.unit ~= '' and has.unit ~= one.unit then put(key, 'unit', one.unit) end
+    if keep > 0 and number(has.kept) < now + keep then
+      lasting[key] = math.floor(keep * 9 / 8)
+      put(key, 'kept', now + lasting[key])
+    elseif keep <= 0 and has.kept ~= '0' then
+      lasting[key] = 0
+      put(key, 'kept', '0')
+    end
+  end
+  for key, names in pairs(names_to_write) do
+    local words = {}
+    for i, name in ipairs(names) do
+      local value = have[key][name]
+      words[2 * i - 1], words[2 * i] = name, type(value) == 'number' and whole(value) or value
+    end
+    redis.call('HSET', p .. ':a:' .. key, unpack(words))
+  end
+  for key, ms in pairs(lasting) do
+    if ms > 0 then redis.call('PEXPIRE', p .. ':a:' .. key, ms) else redis.call('PERSIST', p .. ':a:' .. key) end
+  end
+  if is_changed then counted = count() end
 end
 
 -- Write an entry of the journal, after everything else. If it cannot be written (an older user's rights, a key of
@@ -136,10 +174,12 @@ end
 -- [n, then for each account: key, limit (-1: none), window_s, keep_ms; then further details, packed: units by account,
 -- what happens at their limits, amounts by account (of each offer), costs by budget, whether each offer may exceed a limit
 -- of which a person is asked], from ARGV[at] on. Return the accounts, amounts, costs, the place behind, and the last.
+local function details(at)
+  local more = ARGV[at + 1 + 4 * number(ARGV[at])]
+  return more ~= '' and unpacked(more) or {}
+end
 local function accounts(at)
-  local found, n = {}, number(ARGV[at])
-  local more = ARGV[at + 1 + 4 * n]
-  more = more ~= '' and unpacked(more) or {}
+  local found, n, more = {}, number(ARGV[at]), details(at)
   for i = 0, n - 1 do
     local j = at + 1 + i * 4
     local window = number(ARGV[j + 2])
@@ -147,7 +187,7 @@ local function accounts(at)
     if window > 0 then index = math.floor(now / 1000 / window) end
     if window < 0 then index = -window end -- of the calendar, which the server has not
     found[i + 1] = {
-      key = ARGV[j] .. ':' .. whole(index), limit = ARGV[j + 1], keep = number(ARGV[j + 3]),
+      key = ARGV[j] .. ':' .. whole(index), bare = ARGV[j], limit = ARGV[j + 1], keep = number(ARGV[j + 3]),
       unit = more[1] and more[1][i + 1] or '', at_limit = more[2] and more[2][i + 1] or '',
     }
   end
@@ -156,22 +196,8 @@ end
 -- Return the amount for each of these accounts: `amount`, unless `own` has another one.
 local function split(list, amount, own)
   local found = {}
-  for _, one in ipairs(list) do found[one.key] = number(own[bare(one.key)] or amount) end
+  for _, one in ipairs(list) do found[one.key] = number(own[one.bare] or amount) end
   return found
-end
-local function list_them(list)
-  for _, one in ipairs(list) do redis.call('SADD', p .. ':accounts', one.key) end
-end
-local function touch(list)
-  for _, one in ipairs(list) do
-    local key = p .. ':a:' .. one.key
-    redis.call('HSET', key, 'limit', one.limit)
-    if one.unit ~= '' and account(one.key).unit ~= one.unit then
-      account(one.key).unit = one.unit
-      redis.call('HSET', key, 'unit', one.unit)
-    end
-    if one.keep > 0 then redis.call('PEXPIRE', key, one.keep) else redis.call('PERSIST', key) end
-  end
 end
 local function keys_of(list)
   local found = {}
@@ -186,19 +212,23 @@ local slice_ms, whole_ms = 7200000, 60000
 local function slice_key(one, back)
   return p .. ':s:' .. math.floor(now / slice_ms) - back .. ':' .. string.sub(one, 1, 5)
 end
-local function mark_of(one)
-  return redis.call('HGET', slice_key(one, 0), one) or redis.call('HGET', slice_key(one, 1), one)
+-- `late`: how long ago it may have been, in ms, for those who come later are not asked about; else two hours.
+local function mark_of(one, late)
+  local words = redis.call('HGET', slice_key(one, 0), one)
+  if words or now % slice_ms > (late or slice_ms) then return words end
+  return redis.call('HGET', slice_key(one, 1), one)
 end
 local function mark(one, words)
   local key = slice_key(one, 0)
+  local is_first = redis.call('EXISTS', key) == 0
   redis.call('HSET', key, one, words)
-  redis.call('PEXPIRE', key, 2 * slice_ms)
+  if is_first then redis.call('PEXPIRE', key, 2 * slice_ms) end
 end
 local function mark_settled(one, phase, owner) mark('r' .. one, (phase or '') .. ' ' .. (owner or '')) end
 -- Return the record of a decision; of one that was settled a while ago, its state, phase and owner.
-local function record(one)
+local function record(one, late)
   local r = fields(p .. ':r:' .. one)
-  local words = next(r) == nil and mark_of('r' .. one)
+  local words = next(r) == nil and mark_of('r' .. one, late)
   if not words then return r end
   local phase, owner = string.match(words, '^(%S*) (.*)$')
   return {state = 'settled', phase = phase ~= '' and phase or nil, owner = owner}
@@ -207,8 +237,8 @@ end
 -- A decision belongs to the one that asked about it. Without an owner or a name, it is of an older release.
 local function is_foreign(r, by) return by ~= '' and (r.owner or '') ~= '' and r.owner ~= by end
 -- Another owner's tombstone does not count.
-local function known(by)
-  local r = record(id)
+local function known(by, late)
+  local r = record(id, late)
   if r.phase == nil and is_foreign(r, by) then return {} end
   return r
 end

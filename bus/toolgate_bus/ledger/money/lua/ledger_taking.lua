@@ -7,9 +7,7 @@ if op == 'charge' then
   if is_charged then return {0, count()} end
   add(keys_of(list), 'spent', split(list, ARGV[3], own))
   mark('u' .. id, '')
-  list_them(list)
-  touch(list)
-  commit()
+  commit(list)
   journal('charge', 0, keys_of(list))
   return {1, counted}
 end
@@ -30,7 +28,8 @@ if op ~= 'restore' and remembered ~= '*' then
   if remembered == '' then told, decided = epoch[1] or fresh, epoch[4] or '0' end
 end
 local function packed(own) return next(own) and cmsgpack.pack(own) or '' end
-local r, phase = known(ARGV[4]), number(ARGV[3])
+-- A reservation that comes late comes within the time that a denial is remembered.
+local r, phase = known(ARGV[4], op ~= 'restore' and number(ARGV[5]) or nil), number(ARGV[3])
 local over = r.state and r.state ~= 'reserved' and r.state ~= 'denied'
 if r.state and (over or is_foreign(r, ARGV[4]) or phase < number(r.phase)) then
   return {'closed', '', '0', '', '0', '', told, decided, ''}
@@ -50,7 +49,7 @@ add(where, 'reserved', 0)
 local function fits(i, own, uncounted)
   local tight, least, left = '', nil, 0
   for _, one in ipairs(list) do
-    local limit, has, mine = number(one.limit), account(one.key), own[bare(one.key)]
+    local limit, has, mine = number(one.limit), account(one.key), own[one.bare]
     if limit >= 0 and mine ~= 0 and not uncounted[one.at_limit] then
       local free = limit - number(has.spent) - number(has.reserved) + (before[one.key] or 0)
       local spare = free - number(mine or ARGV[i + 2])
@@ -86,7 +85,7 @@ if op == 'restore' and status ~= 'reserved' then
   status, name, amount, short, left, chosen = 'reserved', ARGV[offers], number(ARGV[offers + 1]), '', 0, owns[1] or {}
 end
 local amounts, own = split(list, amount, chosen), {}
-for key, share in pairs(amounts) do own[key] = chosen[bare(key)] and share end
+for _, one in ipairs(list) do own[one.key] = chosen[one.bare] and amounts[one.key] end
 if op == 'preview' or status == 'paused' then
   return {status, name, whole(amount), short, whole(left), '', told, decided, packed(status == 'reserved' and own or {})}
 end
@@ -95,9 +94,7 @@ if status == 'reserved' then
   add(where, 'reserved', amounts)
   redis.call('ZADD', open, 'NX', r.since or whole(now), id)
 end
-list_them(list)
-touch(list)
-commit()
+commit(list)
 local words = {'phase', phase, 'status', status, 'name', name, 'answered', whole(amount), 'short', short, 'left', whole(left)}
 local function put(field, value) words[#words + 1], words[#words + 2] = field, value end
 if r.state == nil then
@@ -119,7 +116,7 @@ if status == 'reserved' then put('amount', whole(amount)) end
 if status == 'reserved' or r.state == nil then put('state', status) end
 redis.call('HSET', rkey, unpack(words))
 if status == 'reserved' then
-  redis.call('PERSIST', rkey)
+  if r.state then redis.call('PERSIST', rkey) end
 elseif r.state ~= 'reserved' then
   redis.call('PEXPIRE', rkey, ARGV[5])
 end
