@@ -1,17 +1,21 @@
 """Packs and reads the fact of unanimous decisions, in which every scheduler said continue: nearly all.
 
-One fact holds many decisions in a row: their numbers as columns, and the common beginning of their questions
-only once. Readers see each as a decision of its own (`record.read_facts`).
-`docs/reference/wire.md` has the fields.
+One fact holds many decisions: their numbers as columns, and the common beginning of their questions only
+once. Readers see each as a decision of its own (`record.read_facts`). A `FactRun` gathers them, and the other
+facts that come between them. `docs/reference/wire.md` has the fields.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from struct import Struct
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import packing
-from toolgate_bus.telemetry.unanimous import Batch, Group
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.telemetry.unanimous import AT_ONCE, Batch, Group
 from toolgate_bus.transport.ports import FactItem
 
 MAX_QUESTION: Final = 32 * 1024
@@ -21,28 +25,89 @@ _T = TypeVar("_T")
 _NO_ID: Final = bytes(packing.ID_BYTES)
 
 
-def pack_batch(batch: Batch, epoch: float) -> Iterator[FactItem]:
+_log = get_logger("toolgate.facts")
+
+
+class NumberedItem(NamedTuple):
+    """An item, and the number of its first fact."""
+
+    seq: int
+    item: FactItem
+
+
+class FactRun:
+    """Facts that follow each other and leave together.
+
+    Unanimous decisions stand in one batch for each group of schedulers, whatever else comes between them.
+    """
+
+    __slots__ = ("_others", "batches", "room")
+
+    def __init__(self) -> None:
+        self.batches: dict[Group, Batch] = {}
+        self.room = AT_ONCE
+        """Number of facts that may still be added; each decision takes one."""
+        self._others: list[tuple[int, Callable[[], bytes]]] = []
+
+    def add(self, seq: int, make: Callable[[], bytes]) -> None:
+        """Add a fact of another kind, by its number and the function that makes its bytes."""
+        self.room -= 1
+        self._others.append((seq, make))
+
+    def pack(self) -> list[FactItem]:
+        """Return all facts, and count the decisions. Nothing may be added afterwards.
+
+        They fit into one frame, or their items stand in the order of their numbers.
+        """
+        epoch = time.time() - time.monotonic()
+        batches = self.batches.values()
+        for batch in batches:
+            metrics.agreed_close(batch)
+        others = [NumberedItem(seq, one) for seq, make in self._others for one in _make(make)]
+        made = [*others, *(one for batch in batches for one in pack_batch(batch, epoch))]
+        if len(made) > 1 and sum(len(one.item.item) for one in made) > packing.FULL_FRAME:
+            made = [*others, *(one for batch in batches for one in pack_batch(batch, epoch, parted=True))]
+        made.sort(key=_number)
+        return [one.item for one in made]
+
+
+def _number(one: NumberedItem) -> int:
+    return one.seq
+
+
+def _make(make: Callable[[], bytes]) -> list[FactItem]:
+    """Make the bytes of a fact, if that is possible: one that cannot be made delays no other."""
+    try:
+        return [FactItem(make(), 1)]
+    except Exception:  # noqa: BLE001 - it comes from above, whatever went wrong there
+        _log.exception("a fact could not be made")
+        metrics.count(metrics.FACTS_DROPPED)
+        return []
+
+
+def pack_batch(batch: Batch, epoch: float, *, parted: bool = False) -> Iterator[NumberedItem]:
     """Yield the facts of a batch, in their order; mostly one item holds them all.
 
     `epoch` is the number of seconds to add to the batch's clock to get seconds since the epoch. A batch has
-    at most 64 decisions, each with at most 15 asked schedulers and a question of at most 32 KiB.
+    at most 64 decisions, each with at most 15 asked schedulers and a question of at most 32 KiB. With
+    `parted`, only decisions whose numbers follow each other share an item.
     """
     columns = batch.columns()
-    questions, columns[5] = columns[4], [at + epoch for at in columns[5]]
+    questions, columns[5], seqs = columns[4], [at + epoch for at in columns[5]], columns[6]
     start = size = 0
-    if sum(map(len, questions)) > packing.FULL_FRAME:
+    if parted or sum(map(len, questions)) > packing.FULL_FRAME:
         for at, question in enumerate(questions):
-            if size + len(question) > packing.FULL_FRAME:
+            apart = parted and at > start and seqs[at] != seqs[at - 1] + 1
+            if apart or (at > start and size + len(question) > packing.FULL_FRAME):
                 part = [column[start:at] for column in columns]
-                yield FactItem(_item(batch.seq + start, batch.group, *part), at - start)
+                yield NumberedItem(seqs[start], FactItem(_item(batch.group, *part), at - start))
                 start, size = at, 0
             size += len(question)
         columns = [column[start:] for column in columns]
-    yield FactItem(_item(batch.seq + start, batch.group, *columns), len(questions) - start)
+    yield NumberedItem(seqs[start], FactItem(_item(batch.group, *columns), len(questions) - start))
 
 
 def _item(
-    seq: int,
     group: Group,
     _tools: object,
     _agents: object,
@@ -50,6 +115,7 @@ def _item(
     ids: Sequence[bytes],
     questions: Sequence[bytes],
     at: Sequence[float],
+    seqs: Sequence[int],
     *took_and_revisions: Any,
 ) -> bytes:
     took, revisions = took_and_revisions[: len(group)], took_and_revisions[len(group) :]
@@ -58,7 +124,7 @@ def _item(
     doubles = Struct(f">{len(at)}d").pack
     fields = {
         "event": "agreed",
-        "seq": seq,
+        "seq": seqs[0],
         "at": doubles(*at),
         "ids": b"".join(ids),
         "seconds": doubles(*seconds),
@@ -68,6 +134,8 @@ def _item(
     }
     if any(map(any, revisions)):
         fields["revisions"] = [_index_revisions(each) for each in revisions]
+    if seqs[-1] - seqs[0] >= len(seqs):  # others came between them
+        fields["offsets"] = bytes([seq - seqs[0] for seq in seqs])
     return packing.item(_NO_ID, 0, packing.pack(fields))
 
 
@@ -93,6 +161,7 @@ def each_decision(fact: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     if not 0 < count <= packing.MAX_ITEMS or not all(isinstance(one, bytes) for one in rest):
         raise CodecError("malformed", f"1 to {packing.MAX_ITEMS} decisions stand side by side")
     begin, seq = _of(fact, "begin", bytes), _of(fact, "seq", int)
+    offsets = _offsets(fact, count)
     if len(begin) * count + sum(map(len, rest)) > packing.MAX_FRAME:
         raise CodecError("oversize", "the questions of decisions side by side")
     ids, doubles = _of(fact, "ids", bytes), Struct(f">{count}d")
@@ -107,19 +176,39 @@ def each_decision(fact: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     verdicts = [
         _verdicts(one, doubles, _each(named, count)) for one, named in zip(asked, revisions, strict=True)
     ]
-    columns = (_numbers(fact.get("at"), doubles), _numbers(fact.get("seconds"), doubles), rest)
-    for number, (at, seconds, end) in enumerate(zip(*columns, strict=True)):
+    columns = (_numbers(fact.get("at"), doubles), _numbers(fact.get("seconds"), doubles), rest, offsets)
+    for number, (at, seconds, end, offset) in enumerate(zip(*columns, strict=True)):
         yield {
             "event": "decision",
             "outcome": "continue",
             "why": "agreed",
-            "seq": seq + number,
+            "seq": seq + offset,
             "at": at,
             "id": ids[packing.ID_BYTES * number :][: packing.ID_BYTES].hex(),
             "question": begin + end,
             "seconds": seconds,
             "verdicts": [each[number] for each in verdicts],
         }
+
+
+def _offsets(fact: Mapping[str, Any], count: int) -> Sequence[int]:
+    """Return how far each decision's number is from the first one's."""
+    offsets = fact.get("offsets")
+    if offsets is None:
+        return range(count)
+    if not isinstance(offsets, bytes) or len(offsets) != count or offsets[0]:
+        raise CodecError("malformed", "an offset for each decision, the first of which is 0")
+    if any(one >= other for one, other in pairwise(offsets)):
+        raise CodecError("malformed", "offsets grow")
+    return offsets
+
+
+def last_offset(fact: Mapping[str, Any]) -> int:
+    """Return the offset of the last decision in a fact that may be malformed; 0 if it has none."""
+    offsets, rest = fact.get("offsets"), fact.get("rest")
+    if isinstance(offsets, bytes) and offsets:
+        return max(offsets)
+    return len(rest) - 1 if isinstance(rest, list) and rest else 0
 
 
 def _index_revisions(revisions: Sequence[str]) -> Any:

@@ -6,6 +6,7 @@ reader of facts comes this way.
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 from toolgate_bus.errors import CodecError, TransportError
@@ -23,6 +24,7 @@ Entries = Sequence[tuple[bytes, Sequence[bytes]]]
 KEPT_BASES: Final = 4
 """Number of frames that are kept of each stream because later ones may build on them: the present base, and
 some that may become one."""
+_NUMBERS: Final = frozenset((int,))
 MAX_LOOKUPS: Final = 8
 """Maximum number of bases that are looked up for one page. Mostly it is one: the others are in the page."""
 
@@ -38,7 +40,10 @@ def read_page(reply: Any) -> Any:
 
 
 def read_entry(frame: bytes, has_all: Callable[[int, int], bool] = lambda first, last: False) -> list[Fact]:
-    """Return the facts of one frame, without those that the reader already has (`record.read_facts`)."""
+    """Return the facts of one frame in the order of their numbers, as far as all have one.
+
+    Those that the reader already has are left out (`record.read_facts`).
+    """
     facts: list[Fact] = []
     try:
         items = packing.items(frame)
@@ -54,6 +59,9 @@ def read_entry(frame: bytes, has_all: Callable[[int, int], bool] = lambda first,
             facts += found
         except CodecError as error:
             metrics.count(metrics.BAD_MESSAGES, "orchestrator", error.reason)
+    numbers = [fact.get("seq") for fact in facts]
+    if _NUMBERS.issuperset(map(type, numbers)):
+        facts.sort(key=itemgetter("seq"))  # decisions that share an item may have others between them
     return facts
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from toolgate_bus.errors import CodecError
-from toolgate_bus.facts.columnar import each_decision
+from toolgate_bus.facts.columnar import each_decision, last_offset
 from toolgate_bus.facts.validation import check_fact
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import (
@@ -207,8 +207,7 @@ def read_facts(
     fields = packing.unpack(item.body, packing.MAX_FRAME, packing.MAX_FRAME)
     if not isinstance(fields, dict) or not isinstance(fields.get("event"), str):
         raise CodecError("malformed", "a fact is a map with an event")
-    first, rest = fields.get("seq"), fields.get("rest")
-    more = len(rest) - 1 if fields["event"] == "agreed" and isinstance(rest, list) else 0
+    first, more = fields.get("seq"), last_offset(fields) if fields["event"] == "agreed" else 0
     if type(first) is int and has_all(first, first + more):
         return []
     if fields["event"] == "agreed":

@@ -38,6 +38,12 @@ NO_TOOL: Final = (
 """Reason why a call by such a name is denied."""
 OVERRULED: Final = "overruled"
 """`problem` of a valid modify of an optional scheduler that is set aside in `verify`."""
+COMPRESSED: Final = "zlib"
+"""Word by which readers of facts, and replicas of schedulers, say that they read compressed frames."""
+OFFSETS: Final = "offsets"
+"""Word by which they say that they read unanimous decisions between which other facts stand."""
+FACT_KINDS: Final = (COMPRESSED, OFFSETS)
+"""Forms of facts that not every release reads."""
 AGAIN: Final = "again"
 """Word among a scheduler's phases: it can be asked a second time in `verify`."""
 MAX_NAME: Final = 256

@@ -22,28 +22,27 @@ Row = list[float]
 """Observations in each bucket of a histogram, and behind them the sum of all seconds."""
 AT_ONCE: Final = 64
 """Maximum number of decisions in one batch."""
-FIELDS: Final = 6
+FIELDS: Final = 7
 """Number of values that are noted of a decision, besides its verdicts."""
 NOTED: Final = 2048
 """Number of observations that are sorted into buckets at once."""
 
 
 class Batch:
-    """Decisions that follow each other and were made by the same schedulers, counted together.
+    """Decisions that were made by the same schedulers, counted together.
 
-    `seq` is the number of the first one's fact. Its maker adds to `notes`, a flat list, until that is `full`
-    long. Of each decision it has tool and agent (as labels), seconds, id, question and time (monotonic), then
-    the seconds of each verdict in the order of the group, then the revision of each. A decision is added in
-    one step, so that others may read. The list is flat, so that what waits there gives the garbage collector
-    nothing to do.
+    Its maker adds to `notes`, a flat list, at most `AT_ONCE` decisions. Of each decision it has tool and
+    agent (as labels), seconds, id, question, time (monotonic) and the number of its fact, then the seconds of
+    each verdict in the order of the group, then the revision of each. A decision is added in one step, so
+    that others may read. The list is flat, so that what waits there gives the garbage collector nothing to
+    do.
     """
 
-    __slots__ = ("_counted", "_width", "full", "group", "notes", "seq")
+    __slots__ = ("_counted", "_width", "group", "notes")
 
-    def __init__(self, seq: int, group: Group, first: tuple[Any, ...]) -> None:
-        self.seq, self.group, self.notes = seq, group, list(first)
+    def __init__(self, group: Group, first: tuple[Any, ...]) -> None:
+        self.group, self.notes = group, list(first)
         self._width, self._counted = FIELDS + 2 * len(group), 0
-        self.full = AT_ONCE * self._width
 
     def columns(self) -> list[list[Any]]:
         """Return what was noted, by field."""
@@ -102,9 +101,9 @@ class UnanimousDecisions:
         self._local: Counter[str] = Counter()
         """Number of verdicts that local tables gave, by scheduler."""
 
-    def batch(self, seq: int, group: Group, first: tuple[Any, ...]) -> Batch:
+    def batch(self, group: Group, first: tuple[Any, ...]) -> Batch:
         """Return a batch that begins with this decision. What is added to it is counted by and by."""
-        made = Batch(seq, group, first)
+        made = Batch(group, first)
         with self._lock:
             self._open.append(made)
         return made
@@ -156,7 +155,7 @@ class UnanimousDecisions:
             return dict(self._decisions)
 
     def _gather(self, batch: Batch) -> None:
-        tools, agents, seconds, _, _, _, *took = batch.fresh()
+        tools, agents, seconds, _, _, _, _, *took = batch.fresh()
         for kept, new in zip(self._on[batch.group], (tools, agents), strict=True):
             kept += new
         self._seconds.times += seconds

@@ -199,6 +199,11 @@ class MemoryOrchestratorBus(OrchestratorBus):
 
     @property
     @override
+    def reads_offsets(self) -> bool:
+        return True
+
+    @property
+    @override
     def store(self) -> Store:
         return self._hub.store
 

@@ -45,7 +45,7 @@ class FactItem(NamedTuple):
 
 
 FactPayload = bytes | list[FactItem]
-"""Item of one fact, or items of several facts in a row."""
+"""Item of one fact, or items of several facts that follow each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +239,10 @@ class OrchestratorBus(Protocol):
     @property
     def has_open_facts(self) -> bool:
         """True if the bus may not have all queued facts yet."""
+
+    @property
+    def reads_offsets(self) -> bool:
+        """True if all who read facts know decisions that share a fact though others came between them."""
 
     @property
     def seen_at(self) -> float:

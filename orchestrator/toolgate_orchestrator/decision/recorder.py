@@ -15,13 +15,13 @@ from typing import Any, Final
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.facts import record
-from toolgate_bus.facts.columnar import MAX_QUESTION, MAX_RECIPIENTS, pack_batch
+from toolgate_bus.facts.columnar import MAX_QUESTION, MAX_RECIPIENTS, FactRun
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import IN_PROCESS, Decision, Mask, ReceivedVerdict
 from toolgate_bus.protocol.fact_events import ENDS, TOOL_ENDS
 from toolgate_bus.telemetry import metrics, tracing
 from toolgate_bus.telemetry.fact_metrics import decides, trace_id
-from toolgate_bus.telemetry.unanimous import Batch, Group
+from toolgate_bus.telemetry.unanimous import Group
 from toolgate_bus.transport.ports import FactItem
 
 from toolgate_orchestrator.decision.config import ToolgateConfig
@@ -111,7 +111,7 @@ class DecisionRecorder:
         if len(call.body) > MAX_QUESTION or len(group) > MAX_RECIPIENTS:
             return False
         client.facts = seq = client.facts + 1
-        batch, heard, (tool, agent) = client.batch, call.heard, call.labels
+        run, heard, (tool, agent) = client.run, call.heard, call.labels
         if len(heard) == 1:
             note: tuple[Any, ...] = (
                 tool,
@@ -120,16 +120,21 @@ class DecisionRecorder:
                 call.id,
                 call.body,
                 now,
+                seq,
                 heard[0].seconds,
                 heard[0].revision,
             )
         else:
-            note = (tool, agent, now - call.started, call.id, call.body, now, *_timings_of(group, heard))
-        if batch is not None and batch.group == group and len(batch.notes) < batch.full:
+            note = (tool, agent, now - call.started, call.id, call.body, now, seq, *_timings_of(group, heard))
+        if run is None or not run.room or not (group in run.batches or client.bus.reads_offsets):
+            client.run = run = FactRun()
+            run.batches[group] = metrics.agreed_batch(group, note)
+            client.fact(partial(_pack, client, run))
+        elif (batch := run.batches.get(group)) is not None:
             batch.notes += note
         else:
-            client.batch = batch = metrics.agreed_batch(seq, group, note)
-            client.fact(partial(_facts, client, batch))
+            run.batches[group] = metrics.agreed_batch(group, note)
+        run.room -= 1
         return True
 
     def _record_in_full(self, call: DecisionState, decision: Decision) -> None:
@@ -206,8 +211,8 @@ class DecisionRecorder:
             foreign = {name: value for name, value in data.items() if name not in own}
             fields = {**foreign_fields(self._redactor.redact_fact(foreign)), **own, "event": event}
             make = partial(record.other_fact, fields, seq, at)
-        client.facts, client.batch = seq, None
-        client.fact(make)
+        client.facts = seq
+        _queue(client, seq, make)
         if event in ENDS:
             ended = data.get("decision_id")
             frees, table = type(ended) is str and self._scarce.pop(ended, False) is None, client.table
@@ -235,9 +240,8 @@ class DecisionRecorder:
         """Queue a fact, with its place in this orchestrator's sequence."""
         client = self._client
         if client is not None:
-            client.facts += 1
-            client.batch = None  # later unanimous decisions come after this fact
-            client.fact(partial(make, client.facts, time.time()))
+            client.facts = seq = client.facts + 1
+            _queue(client, seq, partial(make, seq, time.time()))
 
     def _decision(
         self,
@@ -323,12 +327,21 @@ def _timings_of(group: Group, heard: Sequence[ReceivedVerdict]) -> list[Any]:
     return [one.seconds for one in heard] + [one.revision for one in heard]
 
 
-def _facts(client: GateClient, batch: Batch) -> list[FactItem]:
-    """Count a batch and return its facts."""
-    if client.batch is batch:
-        client.batch = None
-    metrics.agreed_close(batch)
-    return list(pack_batch(batch, time.time() - time.monotonic()))
+def _queue(client: GateClient, seq: int, make: Callable[[], bytes]) -> None:
+    """Queue a fact that is no unanimous decision, with those that wait where readers know that."""
+    run = client.run
+    if run is not None and run.room and client.bus.reads_offsets:
+        run.add(seq, make)
+    else:
+        client.run = None  # later unanimous decisions come after this fact
+        client.fact(make)
+
+
+def _pack(client: GateClient, run: FactRun) -> list[FactItem]:
+    """Return the facts of a run, which ends now."""
+    if client.run is run:
+        client.run = None
+    return run.pack()
 
 
 def own_fields(fact: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,10 +8,11 @@ with its arguments. The schedulers that come with Toolgate change nothing in a q
 from typing import Any, Final
 
 from toolgate_bus.errors import CodecError
-from toolgate_bus.protocol import codec, packing
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import ToolSelecting
 
 from toolgate_schedulers.author.scheduler import Scheduler
+from toolgate_schedulers.worker.question_reader import QuestionReader
 
 SHIPPED: Final = "toolgate_schedulers.shipped."
 _CONTAINERS: Final = frozenset((dict, list))
@@ -33,6 +34,7 @@ class QuestionCache:
     def __init__(self) -> None:
         self._frames: dict[bytes, tuple[bytes, list[packing.Item | CodecError]]] = {}
         self._questions: dict[bytes, tuple[packing.Item, ToolSelecting]] = {}
+        self._reader = QuestionReader()
 
     def clear(self) -> None:
         """Forget the batch before, as another one begins. What is left of it is decoded again."""
@@ -51,7 +53,7 @@ class QuestionCache:
         """Return a question, as `codec.question` does. All schedulers share the value: do not change it."""
         known = self._questions.get(item.id)
         if known is None or not (known[0] is item or _is_same(known[0], item)):
-            known = self._questions[item.id] = (item, codec.question(item))
+            known = self._questions[item.id] = (item, self._reader.read(item))
         return known[1]
 
     def own(self, item: packing.Item) -> ToolSelecting:

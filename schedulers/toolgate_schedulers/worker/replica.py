@@ -6,15 +6,15 @@ import socket
 from importlib.metadata import version
 from typing import Final
 
-from toolgate_bus.protocol import compression, packing
-from toolgate_bus.protocol.names import AGAIN
+from toolgate_bus.protocol import packing
+from toolgate_bus.protocol.names import AGAIN, FACT_KINDS
 from toolgate_bus.ruling.local_table import digest_of
 from toolgate_bus.transport.ports import Member
 
 from toolgate_schedulers.author.scheduler import Scheduler
 
-KINDS: Final = ("question", "withdrawn", compression.KIND)
-"""Kinds of messages that come into its inbox; and that it reads compressed facts."""
+KINDS: Final = ("question", "withdrawn", *FACT_KINDS)
+"""Kinds of messages that come into its inbox, and the forms of facts that it reads."""
 BUILD: Final = f"toolgate {version('toolgate-bus')}"
 
 

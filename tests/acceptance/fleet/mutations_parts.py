@@ -73,7 +73,7 @@ MUTANTS = (
         "bus",
         "decisions side by side bear one number",
         f"{BUS}/facts/columnar.py",
-        '"seq": seq + number,',
+        '"seq": seq + offset,',
         '"seq": seq,',
         "../bus/facts/test_columnar.py",
     ),

@@ -160,12 +160,12 @@ def test_what_all_agreed_on_counts_as_its_fact_says(decisions):
         tool = f"t{number % 2}"
         verdicts = (heard("a", 0.001), heard("b", 0.25))
         revisions = ("v1 local" if number % 3 else "v1", " local")
-        note = (tool, "shop", 0.25, b"", b"", 0.0, 0.001, 0.25, *revisions)
-        if batch is not None and len(batch.notes) == batch.full:
+        note = (tool, "shop", 0.25, b"", b"", 0.0, number, 0.001, 0.25, *revisions)
+        if batch is not None and len(batch.notes) == AT_ONCE * len(note):
             agreed.close(batch)
             batch = None
         if batch is None:
-            batch = agreed.batch(number, (("a", 0), ("b", 0)), note)
+            batch = agreed.batch((("a", 0), ("b", 0)), note)
         else:
             batch.notes += note
         if number % 50 == 7:  # somebody reads in between, or its facts are made

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from gate_world import growth, never
 from questions import decide as decide_on
+from toolgate_bus.facts.entries import read_entry
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify
 from toolgate_bus.ruling import breaker
 from toolgate_bus.transport.memory import MemoryOrchestratorBus
+from toolgate_bus.transport.redis.asking.fact_buffer import FactBuffer
 from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.decision.round.decision_state import DecisionState
 
@@ -284,6 +286,27 @@ async def test_decisions_that_all_agreed_on_are_one_fact_by_what_was_said_alone(
     await gate.decide(Call("bash", {}, TOOLS))
     (make,) = facts
     assert [item.facts for item in make()] == [len(TOOLS) + 1]
+
+
+@pytest.mark.parametrize("reads_offsets", [True, False])
+async def test_other_facts_come_between_decisions_that_share_one_only_if_all_readers_know_that(
+    world, monkeypatch, reads_offsets
+):
+    await world.scheduler("picky", lambda call: Deny(reason="no") if call.tool_name == "bash" else Continue())
+    gate = await world.gate()
+    monkeypatch.setattr(type(gate._client.bus), "reads_offsets", reads_offsets)
+    facts = []
+    gate._client.fact = facts.append
+    for tool in ("search", "bash", "search"):
+        await gate.decide(Call(tool, {}, TOOLS))
+        gate.note("tool:post", {"decision_id": "0" * 32})
+    buffer = FactBuffer()
+    ((frame, held),) = buffer.add(facts)
+    assert held == 6
+    assert len(packing.items(frame)) == (5 if reads_offsets else 6)
+    found = read_entry(frame)
+    assert [one["seq"] for one in found] == list(range(found[0]["seq"], found[0]["seq"] + 6))
+    assert [one.get("outcome") for one in found] == ["continue", None, "deny", None, "continue", None]
 
 
 async def test_three_silences_and_it_is_not_waited_for(world):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from toolgate_bus.errors import CodecError
+from toolgate_bus.facts.columnar import FactRun
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.agents import LiveAgent, Stop
 from toolgate_bus.protocol.names import OPERATOR
@@ -18,7 +19,6 @@ from toolgate_bus.protocol.pauses import Pause, StandingPauses, StandingStops
 from toolgate_bus.ruling.breaker import Breaker
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
-from toolgate_bus.telemetry.unanimous import Batch
 from toolgate_bus.transport.ports import HoldPlace, Member, OrchestratorBus
 
 from toolgate_orchestrator.decision.deferral.claims import StandingClaims
@@ -75,8 +75,8 @@ class GateClient:
         """Number of times the bus went away. The breaker does not count a question that saw it change."""
         self.facts = 0
         """Number of this orchestrator's last fact. The record shows gaps by it."""
-        self.batch: Batch | None = None
-        """Unanimous decisions whose facts follow each other; None after another fact."""
+        self.run: FactRun | None = None
+        """Facts that follow each other and are not made yet; the next one may join them."""
         self.users = 0
         self.present: dict[str, LiveSession] = {}
         """Live sessions that are ruled on through this bus, by id."""

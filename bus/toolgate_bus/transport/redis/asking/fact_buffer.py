@@ -47,8 +47,7 @@ class FactBuffer:
 
         Each is unconfirmed until `confirm_oldest`.
         """
-        made = [fact for make in waiting for fact in _make_items(make)]
-        frames = [(packing.frame(part), facts) for part, facts in _parts(made)]
+        frames = [(packing.frame(part), facts) for part, facts in _parts(map(_make_items, waiting))]
         self._unconfirmed.extend(frames)
         return frames
 
@@ -92,19 +91,25 @@ def _make_items(make: Callable[[], FactPayload]) -> list[FactItem]:
     return made if isinstance(made, list) else [FactItem(made, 1)]
 
 
-def _parts(made: Iterable[FactItem]) -> Iterator[tuple[list[bytes], int]]:
+def _parts(made: Iterable[list[FactItem]]) -> Iterator[tuple[list[bytes], int]]:
     """Yield the items of each frame, as many as fit, and the number of their facts.
 
-    A frame holds at most 64 facts, and at most 64 KiB unless it is a single item.
+    A frame holds at most 64 facts, and at most 64 KiB unless it is a single item. Items that were made
+    together stand in one frame if they fit, as their facts may interlock.
     """
     part: list[bytes] = []
     facts = size = 0
-    for item, held in made:
-        if part and (facts + held > packing.MAX_ITEMS or size + len(item) > packing.FULL_FRAME):
+    for items in made:
+        together = sum(held for _, held in items), sum(len(item) for item, _ in items)
+        if part and (facts + together[0] > packing.MAX_ITEMS or size + together[1] > packing.FULL_FRAME):
             yield part, facts
             part, facts, size = [], 0, 0
-        part.append(item)
-        facts += held
-        size += len(item)
+        for item, held in items:
+            if part and (facts + held > packing.MAX_ITEMS or size + len(item) > packing.FULL_FRAME):
+                yield part, facts
+                part, facts, size = [], 0, 0
+            part.append(item)
+            facts += held
+            size += len(item)
     if part:
         yield part, facts

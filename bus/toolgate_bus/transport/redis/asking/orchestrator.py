@@ -20,6 +20,7 @@ import anyio
 from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
 from toolgate_bus.protocol.agents import decode_stop
 from toolgate_bus.protocol.keys import Keys, name_orchestrator
+from toolgate_bus.protocol.names import COMPRESSED, OFFSETS
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
@@ -136,7 +137,7 @@ class RedisOrchestratorBus(OrchestratorBus):
             self._agents,
             self._schedulers.watched,
         )
-        self._was_up = self._is_read = self._has_met = False
+        self._was_up = self._is_read = self._has_met = self._reads_offsets = False
         self._problem = ""
         self._failure: ConfigError | None = None
         self._started = False
@@ -266,6 +267,11 @@ class RedisOrchestratorBus(OrchestratorBus):
     @override
     def has_open_facts(self) -> bool:
         return self._outbox.has_open_facts
+
+    @property
+    @override
+    def reads_offsets(self) -> bool:
+        return self._reads_offsets
 
     @property
     @override
@@ -414,7 +420,8 @@ class RedisOrchestratorBus(OrchestratorBus):
 
     def _adopt(self, view: RosterView) -> None:
         self._is_read = self._is_read or view.readers > 0
-        self._outbox.compressor.is_on = view.reads_compressed
+        self._outbox.compressor.is_on = view.all_read(COMPRESSED)
+        self._reads_offsets = view.all_read(OFFSETS)
         present = (*view.members, *view.gone)
         if self._schedulers.adopt(present, time.monotonic()):
             self._listener.on_roster_change(present)

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, get_args
 
 from toolgate_bus.errors import CodecError
-from toolgate_bus.protocol import compression
 from toolgate_bus.protocol.keys import Keys, shard_of
-from toolgate_bus.protocol.names import RESERVED_NAMES
+from toolgate_bus.protocol.names import FACT_KINDS, RESERVED_NAMES
 from toolgate_bus.protocol.packing import VERSION, pack, unpack
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.telemetry import metrics
@@ -72,18 +71,17 @@ class RosterView:
     """Beginning of the digest that each living orchestrator has seen of each scheduler's local table.
 
     None for an orchestrator that uses no tables."""
-    plain_readers: frozenset[str] = frozenset()
-    """Living facts readers that do not say that they read compressed frames."""
+    reader_kinds: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Forms of facts that each living facts reader says it reads."""
     read_ms: int = 0
     """Server time in milliseconds up to which the slowest living facts reader has read; 0 if none tells."""
     hooks: frozenset[str] = frozenset()
     """Living owners of ledgers that hooks keep."""
 
-    @property
-    def reads_compressed(self) -> bool:
-        """True if everybody here who may read facts reads compressed frames."""
-        members = (*self.members, *self.gone)
-        return not self.plain_readers and all(compression.KIND in one.kinds for one in members)
+    def all_read(self, kind: str) -> bool:
+        """Return whether everybody here who may read facts reads this form of them (`FACT_KINDS`)."""
+        every = (*self.reader_kinds.values(), *(one.kinds for one in (*self.members, *self.gone)))
+        return all(kind in kinds for kinds in every)
 
     def readers_by_role(self) -> dict[str, int]:
         """Return the number of living facts readers in each role of `READER_ROLES`, and in `other` if any."""
@@ -141,7 +139,7 @@ def decode_tables(raw: bytes) -> dict[str, str] | None:
 
 def encode_role(role: ReaderRole, read_ms: int = 0) -> bytes:
     """Return a facts reader's heartbeat. `read_ms` is the server time up to which it has read; 0: unknown."""
-    told = {"role": role, "kinds": [compression.KIND]}
+    told = {"role": role, "kinds": list(FACT_KINDS)}
     return pack({**told, "read_ms": read_ms} if read_ms else told)
 
 
@@ -157,10 +155,10 @@ def decode_role(raw: bytes) -> str:
     return role if isinstance(role, str) and role in READER_ROLES else "other"
 
 
-def _is_plain(raw: bytes) -> bool:
-    """Return whether a facts reader's heartbeat does not say that it reads compressed frames."""
+def _kinds_of(raw: bytes) -> Sequence[str]:
+    """Return the forms of facts that a facts reader's heartbeat says it reads."""
     kinds = _field(raw, "kinds")
-    return not isinstance(kinds, list) or compression.KIND not in kinds
+    return kinds if isinstance(kinds, list) else ()
 
 
 def _field(raw: bytes, name: str, default: str | None = None) -> Any:
@@ -315,7 +313,7 @@ class Roster:
             tables={name[2:]: decode_tables(beat) for name, beat in found.items() if name[0] == "o"},
             readers=len(roles),
             read_ms=min(filter(None, (decode_read_ms(found[f"r:{name}"]) for name in roles)), default=0),
-            plain_readers=frozenset(name for name in roles if _is_plain(found[f"r:{name}"])),
+            reader_kinds={name: _kinds_of(found[f"r:{name}"]) for name in roles},
             roles=roles,
             gone=gone,
             hooks=frozenset(name[2:] for name in found if name[0] == "h"),

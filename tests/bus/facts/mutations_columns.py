@@ -1,0 +1,49 @@
+"""Mutations of facts that share columns, and of those that stand between them."""
+
+from mutation import BUS, ORCHESTRATOR, Mutant
+
+COLUMNS = "../bus/facts/test_columnar.py"
+IN_ORDER = f"{COLUMNS}::test_facts_of_all_kinds_are_read_in_the_order_of_their_numbers"
+MUTANTS = (
+    Mutant(
+        "record",
+        "facts are read in the order in which they lie",
+        f"{BUS}/facts/entries.py",
+        "    if _NUMBERS.issuperset(map(type, numbers)):\n",
+        "    if False:\n",
+        IN_ORDER,
+    ),
+    Mutant(
+        "record",
+        "facts that interlock are torn apart",
+        f"{BUS}/transport/redis/asking/fact_buffer.py",
+        "        if part and (facts + together[0] > packing.MAX_ITEMS or size",
+        "        if not part and (facts + together[0] > packing.MAX_ITEMS or size",
+        IN_ORDER,
+    ),
+    Mutant(
+        "record",
+        "large facts that interlock are written as they lie",
+        f"{BUS}/facts/columnar.py",
+        "epoch, parted=True))]",
+        "epoch))]",
+        IN_ORDER,
+    ),
+    Mutant(
+        "record",
+        "offsets that go back are believed",
+        f"{BUS}/facts/columnar.py",
+        "    if any(one >= other for one, other in pairwise(offsets)):\n",
+        "    if False:\n",
+        f"{COLUMNS}::test_offsets_that_fit_no_decisions_are_refused",
+    ),
+    Mutant(
+        "record",
+        "readers that know no offsets are sent them",
+        f"{ORCHESTRATOR}/decision/recorder.py",
+        "    if run is not None and run.room and client.bus.reads_offsets:\n",
+        "    if run is not None and run.room:\n",
+        "../orchestrator/decision/test_gate.py"
+        "::test_other_facts_come_between_decisions_that_share_one_only_if_all_readers_know_that",
+    ),
+)
