@@ -190,28 +190,36 @@ def _tool(fact: Fact) -> Iterable[MetricUpdate]:
     return found
 
 
-def _result(fact: Fact) -> Iterator[MetricUpdate]:
+def _result(fact: Fact) -> Iterable[MetricUpdate]:
     outcome = _one_of(fact.get("outcome"), RESULTS)
-    yield (definitions.RESULTS, (outcome, _word(fact.get("tool")), _word(fact.get("agent"))), 1, None)
-    yield from _duration(definitions.RESULT_SECONDS, fact, ())
+    labels = (outcome, _word(fact.get("tool")), _word(fact.get("agent")))
+    found: list[MetricUpdate] = [(definitions.RESULTS, labels, 1, None)]
+    if (seconds := _seconds(fact)) is not None:
+        found.append((definitions.RESULT_SECONDS, (), seconds, None))
     verdicts, failed = fact.get("verdicts"), fact.get("failed_open")
     for verdict in verdicts if isinstance(verdicts, list | tuple) else ():
         if isinstance(verdict, Mapping):
-            yield from _verdict_on_result(verdict)
-    for name in _words(fact.get("silent")):
-        yield (definitions.SILENT, (name,), 1, None)
-    for name, reason in failed.items() if isinstance(failed, Mapping) else ():
-        yield (definitions.FAILED_OPEN, (_word(name), _word(reason)), 1, None)
-    yield from _shadow_disagreements(fact)
+            found += _verdict_on_result(verdict)
+    if "silent" in fact:
+        found += [(definitions.SILENT, (name,), 1, None) for name in _words(fact["silent"])]
+    if isinstance(failed, Mapping):
+        found += [
+            (definitions.FAILED_OPEN, (_word(name), _word(why)), 1, None) for name, why in failed.items()
+        ]
+    if "disagreeing" in fact:
+        found += _shadow_disagreements(fact)
+    return found
 
 
-def _verdict_on_result(verdict: Fact) -> Iterator[MetricUpdate]:
+def _verdict_on_result(verdict: Fact) -> list[MetricUpdate]:
     name = _word(verdict.get("scheduler"))
     action = _one_of(verdict.get("action"), RESULT_ACTIONS)
-    yield (definitions.RESULT_VERDICTS, (name, action), 1, None)
+    found: list[MetricUpdate] = [(definitions.RESULT_VERDICTS, (name, action), 1, None)]
     if isinstance(rule := verdict.get("rule_name"), str):
-        yield (definitions.RULE_VERDICTS, (name, _word(rule), action), 1, None)
-    yield from _remarks(name, verdict)
+        found.append((definitions.RULE_VERDICTS, (name, _word(rule), action), 1, None))
+    if "problem" in verdict or "capped" in verdict:
+        found += _remarks(name, verdict)
+    return found
 
 
 def _pause(fact: Fact) -> Iterable[MetricUpdate]:

@@ -36,6 +36,8 @@ _MEMBER: Final = "\nmember: "
 _SCALARS: Final = frozenset((str, int, float, bool, type(None)))
 _KINDS: Final = _SCALARS | {dict, list}
 _STRINGS: Final = frozenset((str,))
+_MAP: Final = frozenset((dict,))
+_LIST: Final = frozenset((list,))
 _UNREAD: Final[Any] = object()
 _BEYOND: Final = 4_096
 """Characters behind the end of a text that is cut in which the rest of a secret is looked for."""
@@ -215,10 +217,10 @@ def _is_plain(value: Any) -> bool:
 
     Subclasses are none of them, as each may be written in its own way.
     """
-    level, left = [value], _MAX_NODES
+    level, left, kinds = [value], _MAX_NODES, {type(value)}
     for _ in range(_MAX_DEPTH + 1):
-        maps = [one for one in level if type(one) is dict]
-        lists = [one for one in level if type(one) is list]
+        maps = level if kinds == _MAP else [one for one in level if type(one) is dict]
+        lists = level if kinds == _LIST else [one for one in level if type(one) is list]
         if not _STRINGS.issuperset(map(type, chain.from_iterable(maps))):
             return False
         level = [*chain.from_iterable(map(dict.values, maps)), *chain.from_iterable(lists)]
@@ -332,7 +334,10 @@ def _write(value: Any) -> str:
     return make_readable(_ENCODER.encode(value))
 
 
-_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+_ENCODER: Final = json.JSONEncoder(
+    ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False
+)
+"""Encoder of values whose depth is known, so that none contains itself."""
 
 
 class _Redaction:

@@ -18,7 +18,7 @@ def find_disagreeing(
     `results` are those that were asked about: the tool's own, and another one if a scheduler replaced it.
     `hidden` are the texts that were hidden anyway.
     """
-    if outcome in ("withheld", "cancelled", ""):
+    if outcome in ("withheld", "cancelled", "") or not any(one.shadow for one in heard):
         return ()
     asked = any(one.verdict.action == "ask_user" for one in heard if not (one.shadow or one.late))
     found = {
