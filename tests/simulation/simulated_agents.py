@@ -30,7 +30,7 @@ class SimulatedOrchestratorBus:
         self.watched: dict[str, None] = {}
         self.seen: dict[str, None] = {}
         """Whose verdict streams are read."""
-        self.is_read = self.reads_offsets = True
+        self.is_read = self.may_interlock = True
         self._places: dict[str, int] = {}
         self._sent: dict[str, int] = {}
         self._streams: dict[str, Wire] = {}

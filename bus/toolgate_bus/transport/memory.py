@@ -199,7 +199,7 @@ class MemoryOrchestratorBus(OrchestratorBus):
 
     @property
     @override
-    def reads_offsets(self) -> bool:
+    def may_interlock(self) -> bool:
         return True
 
     @property

@@ -241,8 +241,11 @@ class OrchestratorBus(Protocol):
         """True if the bus may not have all queued facts yet."""
 
     @property
-    def reads_offsets(self) -> bool:
-        """True if all who read facts know decisions that share a fact though others came between them."""
+    def may_interlock(self) -> bool:
+        """True if decisions may share a fact though others come between them.
+
+        All readers know that then, and few facts wait here.
+        """
 
     @property
     def seen_at(self) -> float:

@@ -126,7 +126,7 @@ class DecisionRecorder:
             )
         else:
             note = (tool, agent, now - call.started, call.id, call.body, now, seq, *_timings_of(group, heard))
-        if run is None or not run.room or not (group in run.batches or client.bus.reads_offsets):
+        if run is None or not run.room or not (group in run.batches or client.bus.may_interlock):
             client.run = run = FactRun()
             run.batches[group] = metrics.agreed_batch(group, note)
             client.fact(partial(_pack, client, run))
@@ -330,7 +330,7 @@ def _timings_of(group: Group, heard: Sequence[ReceivedVerdict]) -> list[Any]:
 def _queue(client: GateClient, seq: int, make: Callable[[], bytes]) -> None:
     """Queue a fact that is no unanimous decision, with those that wait where readers know that."""
     run = client.run
-    if run is not None and run.room and client.bus.reads_offsets:
+    if run is not None and run.room and client.bus.may_interlock:
         run.add(seq, make)
     else:
         client.run = None  # later unanimous decisions come after this fact

@@ -1,6 +1,6 @@
-"""Mutations of facts that share columns, and of those that stand between them."""
+"""Mutations of what is packed or read once for many decisions: facts, and the first part of questions."""
 
-from mutation import BUS, ORCHESTRATOR, Mutant
+from mutation import BUS, ORCHESTRATOR, SCHEDULERS, Mutant
 
 COLUMNS = "../bus/facts/test_columnar.py"
 IN_ORDER = f"{COLUMNS}::test_facts_of_all_kinds_are_read_in_the_order_of_their_numbers"
@@ -41,9 +41,33 @@ MUTANTS = (
         "record",
         "readers that know no offsets are sent them",
         f"{ORCHESTRATOR}/decision/recorder.py",
-        "    if run is not None and run.room and client.bus.reads_offsets:\n",
+        "    if run is not None and run.room and client.bus.may_interlock:\n",
         "    if run is not None and run.room:\n",
         "../orchestrator/decision/test_gate.py"
         "::test_other_facts_come_between_decisions_that_share_one_only_if_all_readers_know_that",
+    ),
+    Mutant(
+        "record",
+        "any number of facts waits in others",
+        f"{BUS}/transport/redis/asking/publisher.py",
+        "return len(self._waiting) >= MANY_WAITING",
+        "return False",
+        f"{COLUMNS}::test_while_many_facts_wait_each_counts_for_itself",
+    ),
+    Mutant(
+        "worker",
+        "what follows the first part of a question is believed",
+        f"{SCHEDULERS}/worker/question_reader.py",
+        "if type(rest) is not dict or not _is_usual(rest):",
+        "if type(rest) is not dict:",
+        "../schedulers/worker/test_question_reader.py",
+    ),
+    Mutant(
+        "worker",
+        "the first part of a question may end anywhere",
+        f"{SCHEDULERS}/worker/question_reader.py",
+        "first.keys() != _FIRST:",
+        "False:",
+        "../schedulers/worker/test_question_reader.py",
     ),
 )

@@ -6,7 +6,7 @@ from functools import partial
 import msgpack
 import pytest
 from bus_strategies import json_maps
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from toolgate_bus.errors import CodecError
 from toolgate_bus.facts import record
@@ -15,9 +15,11 @@ from toolgate_bus.facts.entries import read_entry
 from toolgate_bus.facts.sequence import SeenNumbers
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import Decision, ReceivedVerdict
+from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.unanimous import AT_ONCE, Batch
 from toolgate_bus.transport.redis.asking.fact_buffer import FactBuffer
+from toolgate_bus.transport.redis.asking.publisher import MANY_WAITING, Publisher
 
 pytestmark = pytest.mark.pure
 
@@ -114,9 +116,9 @@ def test_large_questions_are_parted_into_facts_that_can_be_read():
 class RunOf:
     """A run of facts: decisions of two groups, and other facts, as the numbers say."""
 
-    def __init__(self, kinds, size):
+    def __init__(self, kinds, size, first=1):
         self.run = FactRun()
-        for seq, kind in enumerate(kinds, 2):
+        for seq, kind in enumerate(kinds, first):
             if kind == "other":
                 self.run.add(seq, partial(record.other_fact, {"event": "cost", "text": "x" * size}, seq, 0.0))
                 continue
@@ -131,19 +133,29 @@ class RunOf:
 kinds = st.lists(st.sampled_from(["other", "cost", "policy"]), min_size=1, max_size=AT_ONCE)
 
 
-@given(kinds, st.sampled_from([0, 300, 3000, 20_000]))
-def test_facts_of_all_kinds_are_read_in_the_order_of_their_numbers(kinds, size):
+@given(kinds, st.sampled_from([0, 300, 3000, 20_000]), st.integers(0, 30))
+@example(["cost", "other"] * 30, 0, 10)
+@example(["cost", "other"] * 20, 20_000, 0)
+def test_facts_of_all_kinds_are_read_in_the_order_of_their_numbers(kinds, size, before):
     buffer = FactBuffer()
-    before = partial(record.other_fact, {"event": "cost"}, 1, 0.0)
-    frames = buffer.add([before, RunOf(kinds, size).run.pack])
+    alone = [partial(record.other_fact, {"event": "cost"}, number + 1, 0.0) for number in range(before)]
+    frames = buffer.add([*alone, RunOf(kinds, size, before + 1).run.pack])
     found = [[fact["seq"] for fact in read_entry(frame)] for frame, _ in frames]
-    assert [seq for each in found for seq in each] == list(range(1, len(kinds) + 2))
-    assert sum(facts for _, facts in frames) == len(kinds) + 1
+    assert [seq for each in found for seq in each] == list(range(1, before + len(kinds) + 1))
+    assert sum(facts for _, facts in frames) == before + len(kinds)
 
 
 def test_decisions_share_a_fact_whatever_comes_between_them():
     packed = RunOf(["cost", "other"] * 20, 300).run.pack()
     assert sorted(one.facts for one in packed) == [1] * 20 + [20]
+
+
+async def test_while_many_facts_wait_each_counts_for_itself():
+    waiting = Publisher(Keys("ns"), "o-1", lambda orchestrator, frames: False)
+    for number in range(MANY_WAITING):
+        assert not waiting.is_behind
+        waiting.fact(partial(record.other_fact, {"event": "cost"}, number + 1, 0.0))
+    assert waiting.is_behind
 
 
 def test_a_fact_that_cannot_be_made_delays_no_other():

@@ -288,13 +288,13 @@ async def test_decisions_that_all_agreed_on_are_one_fact_by_what_was_said_alone(
     assert [item.facts for item in make()] == [len(TOOLS) + 1]
 
 
-@pytest.mark.parametrize("reads_offsets", [True, False])
+@pytest.mark.parametrize("may_interlock", [True, False])
 async def test_other_facts_come_between_decisions_that_share_one_only_if_all_readers_know_that(
-    world, monkeypatch, reads_offsets
+    world, monkeypatch, may_interlock
 ):
     await world.scheduler("picky", lambda call: Deny(reason="no") if call.tool_name == "bash" else Continue())
     gate = await world.gate()
-    monkeypatch.setattr(type(gate._client.bus), "reads_offsets", reads_offsets)
+    monkeypatch.setattr(type(gate._client.bus), "may_interlock", may_interlock)
     facts = []
     gate._client.fact = facts.append
     for tool in ("search", "bash", "search"):
@@ -303,7 +303,7 @@ async def test_other_facts_come_between_decisions_that_share_one_only_if_all_rea
     buffer = FactBuffer()
     ((frame, held),) = buffer.add(facts)
     assert held == 6
-    assert len(packing.items(frame)) == (5 if reads_offsets else 6)
+    assert len(packing.items(frame)) == (5 if may_interlock else 6)
     found = read_entry(frame)
     assert [one["seq"] for one in found] == list(range(found[0]["seq"], found[0]["seq"] + 6))
     assert [one.get("outcome") for one in found] == ["continue", None, "deny", None, "continue", None]

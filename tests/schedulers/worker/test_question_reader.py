@@ -34,6 +34,7 @@ REST = {
     "tool_name": "t",
     "tool_input": {"a": [1, {"b": None}]},
 }
+UNTRACED = {name: one for name, one in FIRST.items() if name != "trace"}
 firsts = st.fixed_dictionaries(
     {
         "available_tools": st.lists(st.sampled_from(WORDS), max_size=5),
@@ -90,6 +91,16 @@ def test_every_question_is_read_as_if_it_were_the_first(first, several, version)
             assert outcome(reader.read, asked) == outcome(codec.question, asked)
 
 
+@pytest.mark.parametrize("name", REST)
+@pytest.mark.parametrize("wrong", [None, True, 1.5, b"x", [], {"a": b"x"}, {5: 1}, ["x"] * 2000])
+def test_what_is_wrong_behind_a_known_first_part_is_refused(name, wrong):
+    reader = QuestionReader()
+    assert knows(reader, packing.pack({**FIRST, **REST})) == 1
+    for rest in (REST | {name: wrong}, REST | {"more": wrong}):
+        asked = item(packing.pack({**FIRST, **rest}))
+        assert outcome(reader.read, asked) == outcome(codec.question, asked)
+
+
 @given(st.data())
 def test_a_question_that_was_tampered_with_is_read_or_refused_as_if_it_were_the_first(data):
     reader, whole = QuestionReader(), packing.pack({**FIRST, **REST})
@@ -124,7 +135,8 @@ def test_what_one_does_with_a_question_no_other_sees():
         (FIRST | {"available_tools": ["t", "parallel_group_id"]}, 0),
         (FIRST | {"more": 1}, 0),
         (FIRST | {"phase": "verify"}, 1),
-        ({name: one for name, one in FIRST.items() if name != "trace"}, 0),
+        (UNTRACED, 0),
+        (UNTRACED | {"session_labels": {"seen": ["x"]}}, 0),
         (FIRST | {"available_tools": ["t" * 60_000]}, 0),
     ],
 )

@@ -270,8 +270,8 @@ class RedisOrchestratorBus(OrchestratorBus):
 
     @property
     @override
-    def reads_offsets(self) -> bool:
-        return self._reads_offsets
+    def may_interlock(self) -> bool:
+        return self._reads_offsets and not self._outbox.is_behind
 
     @property
     @override

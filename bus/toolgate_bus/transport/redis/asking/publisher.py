@@ -31,6 +31,7 @@ MAX_INBOXES: Final = 1024
 """Maximum number of schedulers whose keys are cached."""
 MAX_WAITING: Final = 10_000
 """Maximum number of waiting facts; further ones are dropped."""
+MANY_WAITING: Final = 100
 ALONG_S: Final = 0.005
 """Seconds that facts wait for company before they go along with questions: a write of their own costs more
 than they do."""
@@ -248,6 +249,11 @@ class Publisher:
         if not self._hurries:
             self._hurries = True
             asyncio.get_running_loop().call_soon(self._write_facts)
+
+    @property
+    def is_behind(self) -> bool:
+        """True if many facts wait, as the server takes none: `MAX_WAITING` is then to bound each of them."""
+        return len(self._waiting) >= MANY_WAITING
 
     @property
     def has_open_facts(self) -> bool:
