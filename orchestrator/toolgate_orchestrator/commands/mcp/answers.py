@@ -9,6 +9,7 @@ from toolgate_bus.protocol.money import dollars
 from toolgate_bus.telemetry.printable import shorten
 
 from toolgate_orchestrator.commands.mcp.messages import DECISION, Message, meta_of, with_meta
+from toolgate_orchestrator.decision.results.given_result import GivenResult
 
 Answer = Literal["allow", "refuse", "expired", "no_approver"]
 
@@ -22,6 +23,12 @@ def refusal_result(words: str, decision: str = "", *, modern: bool = False) -> M
     """Return the result of a call that did not run: an error that the LLM reads."""
     result: Message = {"content": [_text(shorten(words, _MAX_WORDS))], "isError": True}
     return _finish(with_meta(result, **{DECISION: decision}) if decision else result, modern=modern)
+
+
+def withheld_question(given: GivenResult) -> str:
+    """Return the words for the LLM if a server's question to the client is not shown."""
+    why = given.reason or given.why
+    return f"The tool call failed: the tool asked for an answer first, and its question is withheld: {why}"
 
 
 def _finish(result: Message, *, modern: bool) -> Message:
