@@ -1,4 +1,4 @@
-"""What a scheduler hides comes out of no framework either: the same oracle, in an environment of their own."""
+"""What a scheduler hides comes out of no framework either: the same oracle, in another environment."""
 
 import re
 import subprocess
