@@ -41,7 +41,7 @@ MUTANTS = (
         "rehearsals",
         "two results of which other parts are hidden are the same",
         f"{REPLAY}/result_comparison.py",
-        'and (is_same_text or one.outcome == "withheld")',
+        'and (is_same_text or was == "withheld")',
         "and True",
         "../orchestrator/commands/test_replay_comparison.py",
     ),

@@ -9,7 +9,6 @@ from toolgate_bus.protocol.money import dollars
 from toolgate_bus.telemetry.printable import shorten
 
 from toolgate_orchestrator.commands.mcp.messages import DECISION, Message, meta_of, with_meta
-from toolgate_orchestrator.decision.results.given_result import GivenResult
 
 Answer = Literal["allow", "refuse", "expired", "no_approver"]
 
@@ -25,9 +24,8 @@ def refusal_result(words: str, decision: str = "", *, modern: bool = False) -> M
     return _finish(with_meta(result, **{DECISION: decision}) if decision else result, modern=modern)
 
 
-def withheld_question(given: GivenResult) -> str:
+def withheld_question(why: str) -> str:
     """Return the words for the LLM if a server's question to the client is not shown."""
-    why = given.reason or given.why
     return f"The tool call failed: the tool asked for an answer first, and its question is withheld: {why}"
 
 

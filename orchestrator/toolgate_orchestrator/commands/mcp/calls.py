@@ -342,7 +342,7 @@ class _OneCall:
                 given = await self._give(ruling, results.value_of_question(result), success=True)
                 if given.changed:
                     ruling.fail("ToolError")
-                    return self.refuse(answers.withheld_question(given), ruling.id)
+                    return self.refuse(answers.withheld_question(given.reason or given.why), ruling.id)
                 state = result.get("requestState")
                 self._calls._questions.keep_round(state, self._digest(), ruling, self._session)
                 return result

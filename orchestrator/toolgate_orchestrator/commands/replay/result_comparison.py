@@ -5,28 +5,43 @@ Results are compared where both sets let the same call run. Where they do not, t
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Literal
-
-from toolgate_orchestrator.decision.results.given_result import GivenResult, ResultOutcome
+from typing import Any, Final, Literal, Protocol
 
 ResultChange = Literal["withhold", "mask", "replace", "release"]
 """What the second set does to a result that the first one gave otherwise."""
 RESULT_CHANGES: Final[tuple[ResultChange, ...]] = ("withhold", "mask", "replace", "release")
-_CHANGES: Final[dict[ResultOutcome, ResultChange]] = {
+RELEASED: Final = "released"
+_CHANGES: Final[dict[str, ResultChange]] = {
     "withheld": "withhold",
     "masked": "mask",
     "replaced": "replace",
     "released": "release",
 }
-_RELEASED: Final = GivenResult(None)
+
+
+class RuledResult(Protocol):
+    """A result as it was given: a `GivenResult`."""
+
+    @property
+    def outcome(self) -> str:
+        """What became of it."""
+
+    @property
+    def scheduler(self) -> str | None:
+        """Scheduler whose verdict decided."""
+
+    @property
+    def reason(self) -> str | None:
+        """Reason of that."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedResult:
     """What became of one result before and after. It holds no text of it."""
 
-    before: ResultOutcome
-    after: ResultOutcome
+    before: str
+    """`released`, `masked`, `replaced` or `withheld`."""
+    after: str
     change: ResultChange | None
     """Difference between the two; None if the LLM gets the same."""
     scheduler: str | None
@@ -40,21 +55,23 @@ class ComparedResult:
 
 
 def compare_results(
-    before: GivenResult | None, after: GivenResult | None, *, is_same_text: bool
+    before: RuledResult | None, after: RuledResult | None, *, is_same_text: bool
 ) -> ComparedResult:
     """Return the comparison of one result; None is one that nobody ruled on.
 
     `is_same_text` says whether the LLM gets the same text. The words about a withheld result do not count.
     """
-    one, other = before or _RELEASED, after or _RELEASED
-    is_same = one.outcome == other.outcome and (is_same_text or one.outcome == "withheld")
-    ruled = other if other.changed else one
+    was = before.outcome if before is not None else RELEASED
+    is_ = after.outcome if after is not None else RELEASED
+    is_same = was == is_ and (is_same_text or was == "withheld")
+    ruled = after if is_ != RELEASED else None
+    by = ruled or before
     return ComparedResult(
-        one.outcome,
-        other.outcome,
-        None if is_same else _CHANGES[other.outcome],
-        ruled.scheduler,
-        other.reason if other.changed else None,
+        was,
+        is_,
+        None if is_same else _CHANGES[is_],
+        by.scheduler if by is not None else None,
+        ruled.reason if ruled is not None else None,
     )
 
 
