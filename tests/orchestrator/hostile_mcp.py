@@ -137,7 +137,10 @@ def call(id_, params):
         case "chatter":
             words, token = params["arguments"]["words"], params.get("_meta", {}).get("progressToken")
             told = {"message": words, "_meta": {"a": words}}
+            about = {"toolsListChanged": True, "resourceSubscriptions": ["note://one", words], words: True}
+            asked = {"io.modelcontextprotocol/subscriptionId": words}
             for method, fields in (
+                ("subscriptions/acknowledged", {"notifications": about, "_meta": asked}),
                 ("progress", {"progressToken": token, "progress": 1, "total": 2, **told}),
                 ("progress", {"progressToken": token, "progress": 2.5, "total": words}),
                 ("message", {"level": "warning", "logger": words, "data": {"a": [words]}}),

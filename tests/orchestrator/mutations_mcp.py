@@ -21,9 +21,9 @@ _CHANGES = (
     ),
     (
         "a notification that nobody knows passes by the rules on results",
-        f"{_MCP}/server_words.py",
-        "    return kept if method in _BARE else None\n",
-        "    return kept\n",
+        f"{_MCP}/messages.py",
+        "    return {} if method in _BARE else None\n",
+        "    return dict(told)\n",
         f"{_WORDS}::test_no_word_that_a_server_says_by_itself_passes_while_results_of_it_are_ruled_on",
     ),
     (

@@ -6,7 +6,7 @@ import json
 import pytest
 from mcp_sessions import MODERN, Front, call, noted, opened, ruling
 from toolgate_bus.telemetry import metrics
-from toolgate_orchestrator.commands.mcp.server_words import WITHHELD
+from toolgate_orchestrator.commands.mcp.messages import WITHHELD
 from toolgate_schedulers import Continue, Deny
 
 SECRET = "key-abc123"
@@ -62,19 +62,23 @@ async def test_no_word_that_a_server_says_by_itself_passes_while_results_of_it_a
         ("notifications/progress", {"progressToken": "p", "progress": 2.5}),
         ("notifications/prompts/list_changed", {}),
         ("notifications/resources/updated", {"uri": "note://one"}),
+        (
+            "notifications/subscriptions/acknowledged",
+            {"notifications": {"toolsListChanged": True, "resourceSubscriptions": ["note://one"]}},
+        ),
         ("notifications/tools/list_changed", {}),
     ]
     counted = {
         kind: count - before.get((kind,), 0) for (kind,), count in metrics.MCP_WITHHELD_WORDS.series.items()
     }
-    assert counted == {"progress": 2, "log": 2, "other": 4}
+    assert counted == {"progress": 2, "log": 2, "other": 5}
 
 
 async def test_nobody_who_rules_on_results_and_every_word_passes_as_it_is(open_session, wait_until):
     async with open_session(phases=("select",)) as (session, _):
         told = await chatter(session, wait_until)
-    assert len(told) == 9
-    assert json.dumps(told).count(SECRET) >= 9
+    assert len(told) == 10
+    assert json.dumps(told).count(SECRET) >= 10
 
 
 async def test_a_ruler_of_other_tools_alone_withholds_no_words(open_session, wait_until):
@@ -120,3 +124,4 @@ async def test_what_a_tool_asks_for_before_it_runs_is_ruled_on_as_its_result(ope
             assert result["content"][0]["text"].endswith("its question is withheld: not that")
         else:
             assert result["requestState"] == "s"
+            session._calls._questions.end()  # the client never calls again

@@ -33,15 +33,18 @@ from toolgate_orchestrator.commands.mcp.messages import (
     PROGRESS,
     READS,
     TOOLS_CHANGED,
+    WORDLESS,
     Message,
     Params,
     can_elicit,
     find_fault,
+    is_wordless,
+    list_subscribed,
     version_of,
+    without_words,
 )
 from toolgate_orchestrator.commands.mcp.pins import Pins, identity_of
 from toolgate_orchestrator.commands.mcp.questions import Questions
-from toolgate_orchestrator.commands.mcp.server_words import WORDLESS, is_wordless, without_words
 from toolgate_orchestrator.commands.mcp.upstream import MessageLimit, Upstream, connect
 from toolgate_orchestrator.guard.guard import Guard
 
@@ -365,9 +368,8 @@ class ProxySession:
     def _note_uris(self, method: str, params: Params) -> None:
         """Keep the addresses that the client names, so that it can be told of their changes."""
         told: Mapping[str, Any] = params if isinstance(params, Mapping) else {}
-        wanted = told.get("notifications") if method == LISTEN else None
-        listed = wanted.get("resourceSubscriptions") if isinstance(wanted, Mapping) else None
-        for uri in (told.get("uri"), *(listed if isinstance(listed, list) else ())):
+        listed = list_subscribed(told.get("notifications")) if method == LISTEN else ()
+        for uri in (told.get("uri"), *listed):
             if isinstance(uri, str) and len(self._uris) < MAX_URIS:
                 self._uris.add(uri)
 

@@ -24,6 +24,7 @@ from toolgate_orchestrator.commands.mcp.messages import (
     INITIALIZE,
     LISTEN,
     PROGRESS,
+    SUBSCRIPTION,
     Message,
     Params,
     meta_of,
@@ -31,7 +32,6 @@ from toolgate_orchestrator.commands.mcp.messages import (
     version_of,
     with_meta,
 )
-from toolgate_orchestrator.commands.mcp.server_words import SUBSCRIPTION
 
 MAX_UNHEARD: Final = 1_000
 """Maximum number of notifications, or of requests, of one peer."""
