@@ -127,8 +127,8 @@ _CHANGES = (
     (
         "the rest of a field that was cut off is shown",
         f"{POLICY}/fields.py",
-        "for start, name in self._open if start < len(text)]",
-        "for start, name in self._open if False]",
+        "for start, name in begun if start < len(text)]",
+        "for start, name in begun if False]",
         f"{FIELDS}::test_a_field_whose_end_was_cut_off_is_hidden_to_the_end",
     ),
     (

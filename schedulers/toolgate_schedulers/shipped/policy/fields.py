@@ -11,7 +11,6 @@ lead to and cannot be seen is hidden: all of a redacted value, or of a text that
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
-from json.decoder import scanstring
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.protocol.events import MaskedPart
@@ -143,15 +142,19 @@ class _TextSearch:
                 is_read = True
                 at = self._skip_to_value(at)
         except (ValueError, IndexError) as error:
-            if self._is_cut and self._ends_at(error):
-                self._found += [(start, len(text), name) for start, name in self._open if start < len(text)]
-                is_read = True
-            elif HIDDEN_PART in text and may_hold_json(text):
+            ends = self._is_cut and self._ends_at(error)
+            # What had begun goes on. Of a text that is wrong behind a field, the rest may belong to it.
+            begun = self._open if ends else [*self._open, *((start, name) for start, _, name in self._found)]
+            self._found += [(start, len(text), name) for start, name in begun if start < len(text)]
+            is_read = is_read or ends
+            if not self._found and HIDDEN_PART in text and may_hold_json(text):
                 return whole
         except RecursionError:
             return whole
         if is_read or self._found:
             return self._found
+        if self._is_cut and text[at] == "{":
+            return whole
         return self._find_in_literal(rest, whole)
 
     def _find_in_literal(
@@ -193,7 +196,7 @@ class _TextSearch:
             return at + 1
         while True:
             self._expect('"', at)
-            key, at = scanstring(self._text, at + 1, False)
+            key, at = _DECODER.raw_decode(self._text, at)
             at = self._expect(":", self._end_of(_SPACE, at))
             at = self._end_of(_SPACE, self._read(self._end_of(_SPACE, at), _step(rest, key)))
             if self._text[at] == "}":
@@ -213,7 +216,7 @@ class _TextSearch:
     def _read_inner(self, at: int, rest: Rest) -> int:
         """Read a text within the text; it is hidden whole if it holds JSON with a field."""
         self._open.append((at + 1, rest[0].mark))
-        inner, end = scanstring(self._text, at + 1, False)
+        inner, end = _DECODER.raw_decode(self._text, at)
         self._open.pop()
         if _TextSearch(inner, self._marks, self._budget, self._levels - 1).find(rest):
             self._keep(at, end, rest[0].mark)
