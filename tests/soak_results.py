@@ -2,18 +2,29 @@
 
 python tests/soak_results.py --cases 50000          `make soak-results RESULTS=50000`
 python tests/soak_results.py --doors gate,mcp
+
+Frameworks are tried in an environment of their own, which is made the first time. Without their packages the
+other doors are tried, and a line says so.
 """
 
 import argparse
 import asyncio
+import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent / "orchestrator"))
-from result_siege import DOORS, Siege, besiege
+sys.path.insert(0, str(Path(__file__).parent / "adapters"))
+import frameworks
+from result_siege import ADAPTERS, DOORS, Siege, besiege
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+ENVIRONMENT = "langchain__pydantic_ai__openai_agents__orchestrator__mcp__serve"
+"""The extras that all doors need, as `frameworks` names an environment."""
+NAMES = tuple(dict.fromkeys((*DOORS, *ADAPTERS)))
 
 
 def main() -> int:
@@ -21,11 +32,15 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--cases", type=int, default=50_000)
     options.add_argument("--seed", type=int, default=int(time.time()))
-    options.add_argument("--doors", default=",".join(DOORS), help="those to go through (default: all)")
+    options.add_argument("--doors", default=",".join(NAMES), help="those to go through (default: all)")
     given = options.parse_args()
     doors = [one for one in given.doors.split(",") if one]
-    if unknown := {*doors} - {*DOORS} or not doors:
-        options.error(f"--doors: unknown {unknown}. Choose among: {', '.join(DOORS)}")
+    if unknown := {*doors} - {*NAMES} or not doors:
+        options.error(f"--doors: unknown {unknown}. Choose among: {', '.join(NAMES)}")
+    _move(doors)
+    doors = [one for one in doors if one in DOORS]
+    if not doors:
+        return 3
     began = time.monotonic()
     with Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
@@ -40,6 +55,20 @@ def main() -> int:
     print(f"{found.summary()}, seed {given.seed}, {time.monotonic() - began:.0f} s")
     print("\n".join(found.violations[:5]))
     return 1 if found.violations else 0
+
+
+def _move(doors: Sequence[str]) -> None:
+    """Go on in the environment that has the frameworks, if a door needs one; say so where that cannot be."""
+    absent = [one for one in doors if one not in DOORS]
+    if not absent:
+        return
+    try:
+        python = frameworks.environment_of(ENVIRONMENT)
+    except frameworks.NoPackages as error:
+        print(f"not tried, as their packages cannot be had: {', '.join(absent)}: {error}", file=sys.stderr)
+        return
+    path = os.pathsep.join(str(frameworks.ROOT / one) for one in frameworks.PACKAGES)
+    os.execve(python, [str(python), *sys.argv], {**os.environ, "PYTHONPATH": path})
 
 
 if __name__ == "__main__":

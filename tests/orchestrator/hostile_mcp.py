@@ -15,7 +15,7 @@ from pathlib import Path
 
 KIND = sys.argv[1] if len(sys.argv) > 1 else "plain"
 ECHO = {"name": "echo", "inputSchema": {"type": "object"}}
-LISTS, HELD = [], []
+LISTS, HELD, HEARD = [], [], []
 
 
 def say(message):
@@ -134,6 +134,35 @@ def call(id_, params):
                     }
                 )
             return answer(id_, {"content": []})
+        case "chatter":
+            words, token = params["arguments"]["words"], params.get("_meta", {}).get("progressToken")
+            told = {"message": words, "_meta": {"a": words}}
+            about = {"toolsListChanged": True, "resourceSubscriptions": ["note://one", words], words: True}
+            asked = {"io.modelcontextprotocol/subscriptionId": words}
+            for method, fields in (
+                ("subscriptions/acknowledged", {"notifications": about, "_meta": asked}),
+                ("progress", {"progressToken": token, "progress": 1, "total": 2, **told}),
+                ("progress", {"progressToken": token, "progress": 2.5, "total": words}),
+                ("message", {"level": "warning", "logger": words, "data": {"a": [words]}}),
+                ("message", {"level": words}),
+                ("resources/updated", {"uri": f"note://{words}"}),
+                ("resources/updated", {"uri": "note://one", "title": words}),
+                ("tools/list_changed", {"_meta": {"a": words}}),
+                ("prompts/list_changed", {}),
+                (words, {}),
+            ):
+                say({"jsonrpc": "2.0", "method": f"notifications/{method}", "params": fields})
+            return answer(id_, {"content": []})
+        case "asks":
+            for number, method in enumerate(("elicitation/create", "sampling/createMessage", "roots/list")):
+                asked = {"message": params["arguments"]["words"]}
+                say({"jsonrpc": "2.0", "id": f"q{number}", "method": method, "params": asked})
+            HELD.append(id_)
+            return None
+        case "needs_input":
+            asked = {"method": "elicitation/create", "params": {"message": params["arguments"]["words"]}}
+            needed = {"resultType": "input_required", "inputRequests": {"q": asked}, "requestState": "s"}
+            return answer(id_, needed)
         case "twice":
             answer(id_, {"content": []})
             return answer(id_, {"content": [{"type": "text", "text": "again"}]})
@@ -165,7 +194,10 @@ for line in sys.stdin if __name__ == "__main__" else ():
     message = json.loads(line)
     method, id_, params = message.get("method"), message.get("id"), message.get("params") or {}
     if method is None:
-        note("error", message["error"]["message"])
+        note("error", message["error"]["message"] if "error" in message else "")
+        HEARD.append(id_)
+        if HELD and len(HEARD) % 3 == 0:
+            answer(HELD.pop(), {"content": []})
     elif method == "initialize":
         if KIND == "silent":
             continue

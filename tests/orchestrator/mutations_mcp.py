@@ -9,7 +9,37 @@ _PURE = "../orchestrator/commands/test_mcp_values.py"
 _GIVEN = "../orchestrator/commands/test_mcp_results.py"
 _GIVING = "../orchestrator/commands/test_mcp_results_ruled.py"
 
+_WORDS = "../orchestrator/commands/test_mcp_server_words.py"
+
 _CHANGES = (
+    (
+        "the words of progress pass by the rules on results",
+        f"{_MCP}/session.py",
+        "        if is_wordless(method, params) or not await self._withholds_words(server):\n",
+        "        if method == PROGRESS or not await self._withholds_words(server):\n",
+        f"{_WORDS}::test_no_word_that_a_server_says_by_itself_passes_while_results_of_it_are_ruled_on",
+    ),
+    (
+        "a notification that nobody knows passes by the rules on results",
+        f"{_MCP}/messages.py",
+        "    return {} if method in _BARE else None\n",
+        "    return dict(told)\n",
+        f"{_WORDS}::test_no_word_that_a_server_says_by_itself_passes_while_results_of_it_are_ruled_on",
+    ),
+    (
+        "a server asks the client by the rules on results",
+        f"{_MCP}/calls.py",
+        "            if (await ruling.give(asked)).changed:\n",
+        "            if False:\n",
+        f"{_WORDS}::test_a_server_that_asks_is_ruled_on_as_a_result_of_its_call",
+    ),
+    (
+        "what a tool asks for before it runs passes by the rules on results",
+        f"{_MCP}/calls.py",
+        "                if given.changed:\n",
+        "                if False:\n",
+        f"{_WORDS}::test_what_a_tool_asks_for_before_it_runs_is_ruled_on_as_its_result",
+    ),
     (
         "of two tokens the first counts",
         f"{_MCP}/http_access.py",

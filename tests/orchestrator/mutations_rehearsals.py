@@ -37,4 +37,12 @@ MUTANTS = (
         "for need in request.needs:\n            self._figures",
         TESTS,
     ),
+    Mutant(
+        "rehearsals",
+        "two results of which other parts are hidden are the same",
+        f"{REPLAY}/result_comparison.py",
+        'and (is_same_text or was == "withheld")',
+        "and True",
+        "../orchestrator/commands/test_replay_comparison.py",
+    ),
 )

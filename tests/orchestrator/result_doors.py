@@ -1,7 +1,7 @@
 """Doors by which the result of a call is ruled on, each with all that can be seen behind it.
 
 A door runs a tool that gives a generated result, and returns what came out: the LLM's requests, the history,
-payloads of hooks, answers to clients, exceptions. Adapters of frameworks have the kit's columns instead.
+payloads of hooks, answers to clients, exceptions. `result_adapter_doors` has those of frameworks.
 """
 
 import json
@@ -102,7 +102,7 @@ async def open_gate(stack: AsyncExitStack, gate: Gate) -> Carry:
 @door("guard")
 async def open_guard(stack: AsyncExitStack, gate: Gate) -> Carry:
     """A guard in this event loop: a tool that is decorated, `run`, and rulings reported by hand."""
-    guard = await _lend(stack, gate)
+    guard = await lend(stack, gate)
     cases: dict[str, ResultCase] = {}
 
     def give(case: str) -> Any:
@@ -161,7 +161,7 @@ async def _join(pieces: Any) -> str:
     return "".join([one async for one in pieces])
 
 
-async def _lend(stack: AsyncExitStack, gate: Gate, **settings: Any) -> Guard:
+async def lend(stack: AsyncExitStack, gate: Gate, **settings: Any) -> Guard:
     """Return a guard that has this gate."""
     guard = Guard(**settings)
     await stack.enter_async_context(guard)
@@ -239,7 +239,7 @@ async def open_mcp(stack: AsyncExitStack, gate: Gate) -> Carry:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tg-doors-")))
     command = [sys.executable, str(Path(__file__).with_name("giving_mcp.py"))]
     config = McpConfig.model_validate({"servers": {"giving": {"command": command}}})
-    guard = await _lend(stack, gate)
+    guard = await lend(stack, gate)
     session = ProxySession(config, guard, Pins(folder / "pins.json"), Questions(), "s1")
     session.front = Front()
     living = create_task(session.live())

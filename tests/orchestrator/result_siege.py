@@ -6,6 +6,7 @@ are searched for the secrets that any verdict hid; if the result was withheld, f
 
 import asyncio
 import logging
+import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -13,11 +14,12 @@ from dataclasses import dataclass, field
 
 from gate_world import World
 from generated_results import SCHEDULERS, ResultCase, hidden_by, leaks, make_case, masks_of
+from result_adapter_doors import ADAPTERS
 from result_doors import ANSWERED, DOORS, Carry, UnchangedError, see
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Mask, Replace
 from toolgate_orchestrator.decision.results.given_result import GivenResult
 
-__all__ = ["DOORS", "Siege", "besiege"]
+__all__ = ["ADAPTERS", "DOORS", "Siege", "besiege"]
 
 PART = 2_000
 """Cases under one set of gates."""
@@ -78,7 +80,8 @@ async def besiege(
         async with AsyncExitStack() as stack:
             part = await _Part.open(stack, found)
             for one in range(first, min(first + PART, seed + cases)):
-                await part.rule(make_case(one), doors[one % len(doors)])
+                # Not in turns: doors draw the form of a result from the same seed.
+                await part.rule(make_case(one), random.Random(f"door {one}").choice(doors))
                 told(found)
     return found
 

@@ -83,7 +83,7 @@ def mask_parts(value: Any, parts: Sequence[MaskedPart]) -> MaskedResult:
     for path in spans:
         found = find_part(value, path)
         spans[path] = joined = _join(spans[path])
-        hidden.update(found[first:last] for first, last, _ in joined)
+        hidden.update(*(_texts_of_span(found[first:last]) for first, last, _ in joined))
     made = _rebuild(value, ROOT, whole, spans)
     keys = {key for path in whole for key in _keys(find_part(value, path)) if len(key) >= _LONG_KEY}
     hidden |= keys.difference(_keys(made)) if keys else keys
@@ -171,6 +171,17 @@ def _span_of(path: str, found: Any, start: int | None, end: int | None) -> tuple
     if not 0 <= first < last <= len(found):
         raise UnknownPart(path)
     return first, last
+
+
+def _texts_of_span(text: str) -> set[str]:
+    """Return a part of a text, and what it says as JSON: the same may stand elsewhere in clear."""
+    found = {text}
+    for written in (text, f'"{text}"') if text[:1] in ("{", "[") or "\\" in text else ():
+        try:
+            found |= _texts(json.loads(written, strict=False))
+        except (ValueError, RecursionError):
+            continue
+    return found
 
 
 def _hide(value: Any, hidden: "_HiddenTexts") -> Any:

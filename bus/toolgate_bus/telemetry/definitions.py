@@ -266,6 +266,12 @@ MCP_CHANGED_TOOLS: Final = _counter(
     "mcp_changed_tools",
     "Tools of servers behind `toolgate mcp` whose descriptions changed since they were first seen.",
 )
+MCP_WITHHELD_WORDS: Final = _counter(
+    "mcp_withheld_words",
+    "Messages of servers behind `toolgate mcp` whose words were withheld, as results of the server are ruled "
+    "on: progress, log, request, other.",
+    "kind",
+)
 CONNECTED: Final = _gauge("bus_connected", "1 while the bus can be used, else 0.", "side")
 BAD_MESSAGES: Final = _counter(
     "bad_messages",
@@ -316,7 +322,16 @@ PROCESS: Final = (
     *(PAUSED_CALLS, PAUSED_AGENTS),
     *(EJECTIONS, EJECTED),
     *(WITHDRAWN, GATE_FAULTS, BUDGET_SETTLEMENTS, BUDGET_OVERRUNS, BUDGET_ORPHANS, SHORT_WRITES),
-    *(MCP_CHANGED_TOOLS, CONNECTED, BAD_MESSAGES, RECONNECTS, RECREATED, ROSTER_STRANGERS, LOOP_LAG),
+    *(
+        MCP_CHANGED_TOOLS,
+        MCP_WITHHELD_WORDS,
+        CONNECTED,
+        BAD_MESSAGES,
+        RECONNECTS,
+        RECREATED,
+        ROSTER_STRANGERS,
+        LOOP_LAG,
+    ),
     SERVE_REQUESTS,
 )
 

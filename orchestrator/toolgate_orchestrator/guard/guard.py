@@ -183,6 +183,22 @@ class Guard(LlmRequests, TurnTexts):
         """
         return await self._rule(call, ask, on_hold)
 
+    async def rules_on_results(self, tools: Iterable[str] | None) -> bool:
+        """Return whether any scheduler rules on results of any of these tools; None stands for all tools.
+
+        True if the gate cannot be opened, as nobody knows.
+        """
+        home = self._now().reports.home
+        if home.gate is None:
+            try:
+                await home.open()
+            except Exception:  # noqa: BLE001 - the first call says what is wrong
+                return True
+        gate = home.gate
+        if gate is None:
+            return home.withholds
+        return gate.met_rulers_of_results and (tools is None or any(map(gate.rules_on_result, tools)))
+
     async def pass_unasked(self, call: Call) -> Ruling:
         """Return the ruling on what runs without being asked about, so that its result can be ruled on.
 

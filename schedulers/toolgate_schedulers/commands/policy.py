@@ -41,7 +41,7 @@ from toolgate_schedulers.commands.policy_mode import enforce, observe
 from toolgate_schedulers.commands.policy_status import status
 from toolgate_schedulers.commands.policy_suggest import suggest_rules
 from toolgate_schedulers.shipped.policy.rehearsal import OrderRehearsal
-from toolgate_schedulers.shipped.policy.result_ruling import TEXT
+from toolgate_schedulers.shipped.policy.result_ruling import TEXT, list_unread
 from toolgate_schedulers.shipped.policy.scheduler import PolicyConfig, explain_ruling, name_of
 from toolgate_schedulers.shipped.policy.verdicts import Past
 from toolgate_schedulers.testing import question
@@ -192,6 +192,8 @@ class Outcome:
     shown: Any = None
     """What the agent would see of the result, the words or the answer."""
     labelled: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    unread: Sequence[str] = ()
+    """Rules whose fields hide nothing, because the result is a text that holds no JSON."""
 
     @property
     def masked(self) -> list[str]:
@@ -314,6 +316,7 @@ def _outcomes(config: PolicyConfig, document: Document, fired: Counter[int]) -> 
             raise ConfigError(f"{where}: cases.{number}.rule: there is no rule {case.rule!r}")
         call = case.call()
         verdict, rules = explain_ruling(config, call, case.past(config))
+        unread = list_unread(config, call)
         shown, labelled = _show_to_agent(call, verdict), getattr(verdict, "session_labels", None) or {}
         if isinstance(verdict, Replace):  # it comes round again, for the person
             again = call.model_copy(update={"again": True, "result": shown})
@@ -325,7 +328,7 @@ def _outcomes(config: PolicyConfig, document: Document, fired: Counter[int]) -> 
         got = _WORDS.get(type(verdict), "allow")
         if case.is_result and got == "deny":
             got = "withheld"
-        yield Outcome(where, case, got, by, verdict.reason or "", shown, labelled)
+        yield Outcome(where, case, got, by, verdict.reason or "", shown, labelled, unread)
 
 
 def _show_to_agent(call: ToolSelecting, verdict: Verdict) -> Any:
@@ -364,6 +367,9 @@ def _show(outcomes: Iterable[Outcome]) -> None:
             console.print(f"      by {escape(one.rule + why)}", soft_wrap=True)
         else:
             console.print(f"[green]ok[/]    {escape(name)}: {one.got} by {escape(one.rule)}", soft_wrap=True)
+        for rule in one.unread:
+            words = f"{one.where}: {rule}: its fields hide nothing in a text that holds no JSON"
+            console.print(f"[yellow]note[/]  {escape(words)}", soft_wrap=True)
 
 
 def _case_record(one: Outcome) -> dict[str, Any]:
@@ -377,6 +383,7 @@ def _case_record(one: Outcome) -> dict[str, Any]:
         "reason": one.reason,
         "masked": one.masked,
         "labelled": {name: list(values) for name, values in one.labelled.items()},
+        "unread": list(one.unread),
         "faults": one.faults,
     }
 

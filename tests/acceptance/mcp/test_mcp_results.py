@@ -1,10 +1,11 @@
 """Results through `toolgate mcp`, ruled on by a scheduler process: both eras, over stdio and HTTP."""
 
+import asyncio
 import json
 
 import pytest
 from mcp.shared.exceptions import MCPError
-from mcp_world import PROXY, SERVER, client, proxy_over_http, server_over_http, stdio, words_of
+from mcp_world import PROXY, SERVER, Heard, Person, client, proxy_over_http, server_over_http, stdio, words_of
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(120)]
 
@@ -52,6 +53,24 @@ async def test_a_result_of_a_promised_form_and_one_with_data_pass_untouched(prox
         assert structured.structured_content == {"sum": 3}
         picture = await connected.call_tool("picture", {})
         assert picture.content[0].data == "aGk="
+
+
+@BOTH
+async def test_words_that_a_server_says_by_itself_are_withheld_and_its_progress_and_questions_live_on(
+    proxy, era, wait_until
+):
+    heard, person = Heard(), Person("accept", {"name": "ann"})
+    async with client(proxy, era, person, heard) as connected:
+        await connected.call_tool("tell", {})
+        await wait_until(lambda: heard.logs)
+        assert heard.logs == ["[withheld: words of the server, which no rule has seen]"]
+        calling = asyncio.create_task(connected.call_tool("slow", {}, progress_callback=heard.note))
+        await wait_until(lambda: len(heard.progress) == 2)
+        assert heard.progress == [(1, 2, None), (2, 2, None)]
+        calling.cancel()
+        confirmed = await connected.call_tool("confirm", {})
+        assert words_of(confirmed)[0].startswith("hello ann")
+        assert person.asked == ["your name?"]
 
 
 async def test_a_resource_of_which_nothing_is_hidden_passes_untouched(proxy):

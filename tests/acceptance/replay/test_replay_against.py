@@ -181,6 +181,50 @@ def test_what_is_switched_off_is_allowed_and_costs_what_configs_say(
     assert (by["name"], by["allow"], by["saved"]) == ("policy", report["totals"]["allow"], -dearer)
 
 
+def test_rules_on_results_are_compared_on_recorded_results_and_counted_on_the_record(
+    toolgate: Toolgate, tmp_path: Path
+) -> None:
+    key = "AKIAIOSFODNN7EXAMPLE"
+    told = {"plain": "all is well", "key": f"it is {key}", "both": f"payroll {key}"}
+    calls = [
+        {"id": name, "type": "function", "function": {"name": "read", "arguments": json.dumps({"n": name})}}
+        for name in told
+    ]
+    results = [{"role": "tool", "tool_call_id": name, "content": text} for name, text in told.items()]
+    run = [{"role": "user", "content": "Go"}, {"role": "assistant", "tool_calls": calls}, *results]
+    file = tmp_path / "runs.jsonl"
+    file.write_text(json.dumps({"traj": [*run, {"role": "assistant", "content": "Done."}]}))
+    about = {"on": "result", "tools": "read"}
+    hides = {**about, "mask": "api keys"}
+    keeps = {**about, "when": {"$result": "payroll*"}, "action": "deny", "reason": "not that"}
+    old, new = (f"policy={tmp_path / name}" for name in ("old.yaml", "new.yaml"))
+    (tmp_path / "old.yaml").write_text(yaml.safe_dump({"rules": [hides]}))
+    (tmp_path / "new.yaml").write_text(yaml.safe_dump({"rules": [keeps]}))
+
+    report = toolgate("replay", file, "--with", old, "--against", new, "--fail-on", "release", code=1)
+    changes = {one["id"]: one["result"] and one["result"]["change"] for one in report["calls"]}
+    assert changes == {"plain": None, "key": "release", "both": "withhold"}
+    assert report["results"] == {
+        "compared": 3,
+        "same": 1,
+        "withhold": 1,
+        "mask": 0,
+        "replace": 0,
+        "release": 1,
+    }
+    assert report["totals"]["differences"] == 0
+    assert report["calls"][2]["result"]["reason"] == "not that (rule 1)"
+    same = toolgate("replay", file, "--with", old, "--against", old, "--fail-on", "any")
+    assert same["results"]["same"] == 3
+
+    toolgate("replay", file, "--with", old, "--namespace", "recorded")
+    tried = toolgate(
+        "replay", "--against", new, "--since", "1h", "--namespace", "recorded", "--fail-on", "any"
+    )
+    assert (tried["results"]["compared"], tried["limits"]["results_unknown"]) == (0, 3)
+    assert key not in json.dumps([report, same, tried])
+
+
 # ---------------------------------------------------------------------- shadows, and the record
 
 

@@ -1,6 +1,7 @@
 """Two sets of schedulers compared: the figures, the record as it is read, and what is asked again."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from questions import question_about
@@ -19,9 +20,11 @@ from toolgate_orchestrator.commands.replay.recorded_decisions import (
     RecordedDecision,
     read_record,
 )
+from toolgate_orchestrator.commands.replay.result_comparison import compare_results
 from toolgate_orchestrator.commands.replay.view import comparison_view
 from toolgate_orchestrator.commands.replay.with_schedulers import prices_of
 from toolgate_orchestrator.decision.question.question import write_question
+from toolgate_orchestrator.decision.results.given_result import GivenResult, withhold
 
 pytestmark = pytest.mark.pure
 
@@ -94,7 +97,7 @@ def test_fail_on_counts_the_changes_that_it_names(words, changed):
 
 
 def test_fail_on_names_the_words_that_there_are():
-    with pytest.raises(ConfigError, match="--fail-on vetoes: must be veto, reroute, ask, hold, allow or any"):
+    with pytest.raises(ConfigError, match=r"--fail-on vetoes: must be veto, .*, allow, withhold, .* or any"):
         fail_on(["vetoes"])
 
 
@@ -109,6 +112,72 @@ def test_a_length_of_time_is_read(written, seconds):
 def test_what_is_no_length_of_time_is_refused(written):
     with pytest.raises(ConfigError, match="--since"):
         seconds_of(written)
+
+
+FREE, MASKED = GivenResult("a"), GivenResult("b", "masked", "masked", "card", "policy", frozenset({"4111"}))
+KEPT = withhold("denied", "not for you", "policy")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_same_text", "change"),
+    [
+        (None, None, True, None),
+        (None, FREE, True, None),
+        (None, MASKED, False, "mask"),
+        (MASKED, MASKED, True, None),
+        (MASKED, MASKED, False, "mask"),
+        (MASKED, KEPT, False, "withhold"),
+        (KEPT, withhold("silent", "other words", "other"), False, None),
+        (KEPT, None, False, "release"),
+        (MASKED, FREE, False, "release"),
+        (FREE, GivenResult("c", "replaced", "replaced", None, "policy"), False, "replace"),
+    ],
+)
+def test_a_result_changes_by_what_the_llm_gets_of_it(before, after, is_same_text, change):
+    result = compare_results(before, after, is_same_text=is_same_text)
+    assert result.change == change
+    assert change is None or result.scheduler == "policy"
+    assert "4111" not in json.dumps(result.as_json())
+
+
+def test_changes_of_results_are_counted_listed_and_may_fail_the_command():
+    pairs = [(None, MASKED), (KEPT, None), (None, None), (MASKED, KEPT)]
+    results = [compare_results(*pair, is_same_text=pair[0] is pair[1]) for pair in pairs]
+    calls = [replace(one(RUNS, RUNS), result=result) for result in (*results, None)]
+    compared = comparison(*calls)
+    assert compared.results == {
+        "compared": 4,
+        "same": 1,
+        "withhold": 1,
+        "mask": 1,
+        "replace": 0,
+        "release": 1,
+    }
+    assert compared.as_json()["calls"][0]["result"] == {
+        "before": "released",
+        "after": "masked",
+        "change": "mask",
+        "scheduler": "policy",
+        "reason": "card",
+    }
+    assert [compared.count_changed(fail_on([words])) for words in ("mask", "withhold,release", "any")] == [
+        1,
+        2,
+        3,
+    ]
+    console = Terminal(width=120)
+    with console.capture() as capture:
+        console.print(comparison_view(compared))
+    text = capture.get()
+    assert "released → masked by policy (card)" in text
+    assert "4 results of calls that run in both: 1 the same, 1 withheld, 1 masked, 0 replaced" in text
+
+
+def test_of_the_record_it_is_said_how_many_results_are_not_compared():
+    console = Terminal(width=200)
+    with console.capture() as capture:
+        console.print(comparison_view(comparison(one(RUNS, RUNS), limits={"results_unknown": 7})))
+    assert "7 results are not compared: the record holds no text of a result." in capture.get()
 
 
 def test_a_comparison_is_json_and_tells_every_call():

@@ -175,6 +175,37 @@ def test_a_case_is_about_a_result_and_says_what_is_left_of_it(tested, tmp_path):
     ]
 
 
+FIELDS = """rules:
+  - {name: people, on: result, tools: read, mask: {fields: [$result.user.ssn, $result.rows.email]}}
+"""
+OF_FIELDS = """cases:
+  - tool: read
+    result: {user: {ssn: 123-45-6789}, rows: [{email: ann@ok.example}, {email: bob@ok.example, n: 1}]}
+    masked: [ssn, email]
+    shown:
+      user: {ssn: "[withheld: ssn]"}
+      rows: [{email: "[withheld: email]"}, {email: "[withheld: email]", n: 1}]
+    rule: people
+  - {tool: read, result: '{"user": {"ssn": "1234"}}', shown: '{"user": {"ssn": "[withheld: ssn]"}}'}
+  - {tool: read, result: the ssn is 123-45-6789, expect: allow}
+"""
+
+
+def test_a_case_says_where_named_fields_hide_nothing_because_a_text_holds_no_json(tested, tmp_path):
+    (tmp_path / "rules.yaml").write_text(FIELDS)
+    ended = tested(OF_FIELDS, "--strict")
+    assert ended.wait() == 0, ended.stdout + ended.stderr
+    assert ended.stdout.splitlines() == [
+        "ok    read: mask by people",
+        "ok    read: mask by people",
+        "ok    read: allow by default",
+        "note  cases.yaml:10: people: its fields hide nothing in a text that holds no JSON",
+        "3 cases: 3 as expected, 0 not; 1 of 1 rules fired",
+    ]
+    *cases, _ = map(json.loads, tested(OF_FIELDS, "--json").stdout.splitlines())
+    assert [one["unread"] for one in cases] == [[], [], ["people"]]
+
+
 @pytest.mark.parametrize(
     ("cases", "said"),
     [

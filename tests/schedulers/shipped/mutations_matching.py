@@ -23,7 +23,7 @@ MUTANTS = (
         "one reading",
         "a path leads into no list",
         f"{BUS}/ruling/conditions/arguments.py",
-        "        if isinstance(value, list | tuple) and not _is_index(name):\n            return _at_each",
+        "        if isinstance(value, list | tuple) and not is_index(name):\n            return _at_each",
         "        if False:\n            return _at_each",
         CONDITIONS,
     ),

@@ -5,6 +5,7 @@ from mutation import BUS, SCHEDULERS, Mutant
 POLICY = f"{SCHEDULERS}/shipped/policy"
 MATCHING = f"{BUS}/ruling/conditions/matching.py"
 RESULTS = "../schedulers/shipped/test_policy_results.py"
+FIELDS = "../schedulers/shipped/test_policy_fields.py"
 MASKS = "../schedulers/shipped/test_policy_masks.py"
 ORDER = "../schedulers/shipped/test_policy_order_results.py"
 TABLE = "../schedulers/shipped/test_local_table.py"
@@ -115,6 +116,34 @@ _CHANGES = (
         "        if named is not None:",
         "        if False:",
         MASKS,
+    ),
+    (
+        "a field is hidden in the first element of a list alone",
+        f"{POLICY}/fields.py",
+        "        if not is_index(one.names[0]) or int(one.names[0]) == at\n",
+        "        if at == 0\n",
+        f"{FIELDS}::test_a_rule_hides_the_fields_that_it_names",
+    ),
+    (
+        "the rest of a field that was cut off is shown",
+        f"{POLICY}/fields.py",
+        "for start, name in begun if start < len(text)]",
+        "for start, name in begun if False]",
+        f"{FIELDS}::test_a_field_whose_end_was_cut_off_is_hidden_to_the_end",
+    ),
+    (
+        "below a redacted value no field is hidden",
+        f"{POLICY}/fields.py",
+        "        if text == HIDDEN_PART or self._levels == 0:\n",
+        "        if self._levels == 0:\n",
+        f"{FIELDS}::test_what_a_field_may_stand_in_and_cannot_be_seen_is_hidden_whole",
+    ),
+    (
+        "what JSON within a text says stays where it stands in clear",
+        f"{BUS}/ruling/results.py",
+        "            found |= _texts(json.loads(written, strict=False))\n",
+        "            json.loads(written, strict=False)\n",
+        f"{FIELDS}::test_what_a_text_says_as_json_is_hidden_where_it_stands_in_clear",
     ),
     (
         "numbers are not searched",

@@ -156,6 +156,7 @@ TESTED: Final[dict[str, dict[str, str]]] = {
             "rules.*.on rules.*.success rules.*.mask rules.*.mask.*.kind "
             "rules.*.mask.*.pattern rules.*.mask.*.name rules.*.label rules.*.when_session"
         ),
+        "test_policy_fields.py::test_a_rule_hides_the_fields_that_it_names": "rules.*.mask.*.fields",
         "test_policy_results.py::test_a_rule_does_not_fit_a_result_that_all_conditions_of_unless_fit": (
             f"rules.*.unless {_in('rules.*.unless.*', COMPARED)}"
         ),

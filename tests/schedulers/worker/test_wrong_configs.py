@@ -119,7 +119,8 @@ FULL: dict[str, dict[str, Any]] = {
             | {"at_most": {"n": 2, "within_s": 1.5, "scope": "label:team", "sum": "$.n"}},
             {"on": "result", "tools": ["x"], "unless": copy.deepcopy(ABOUT["when"])}
             | {"success": True}
-            | {"mask": [{"kind": "cards", "name": "n"}, {"pattern": "a", "name": "n"}], "label": {"a": ["b"]}}
+            | {"mask": [{"kind": "cards", "name": "n"}, {"pattern": "a"}, {"fields": ["$result.a"]}]}
+            | {"label": {"a": ["b"]}}
             | {"when_session": {"source": ["x"]}},
         ],
         "default": "allow",

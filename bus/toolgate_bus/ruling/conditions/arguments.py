@@ -45,7 +45,7 @@ def readings(path: str, arguments: Mapping[str, Any]) -> Sequence[Any]:
     """Return the readings of a path: a value, `Each`, MISSING or UNSEEN; then those at keys with dots."""
     if placeholders.stands_for_all(arguments):
         return (UNSEEN,)
-    names, other = _parts(path)
+    names, other = path_names(path)
     if len(names) == 1:
         return (arguments.get(names[0], MISSING),)
     found = [_at(names, arguments)]
@@ -68,13 +68,13 @@ def find(path: str, value: Any) -> Any:
 
 def find_only_name(path: str) -> str | None:
     """Return the name of a path that has only one, which can be read in one way; else None."""
-    names, _ = _parts(path)
+    names, _ = path_names(path)
     return names[0] if len(names) == 1 else None
 
 
 @lru_cache(maxsize=4096)
-def _parts(path: str) -> tuple[tuple[str, ...], bool]:
-    r"""Return the names of a path, and whether it may be read in other ways."""
+def path_names(path: str) -> tuple[tuple[str, ...], bool]:
+    r"""Return the names of a path, and whether it may be read in other ways: keys with dots."""
     escaped = path.replace(r"\.", "\0")
     names = tuple(name.replace("\0", ".") for name in escaped.split("."))
     return names, escaped == path
@@ -82,7 +82,7 @@ def _parts(path: str) -> tuple[tuple[str, ...], bool]:
 
 def _at(names: Sequence[str], value: Any) -> Any:
     for number, name in enumerate(names):
-        if isinstance(value, list | tuple) and not _is_index(name):
+        if isinstance(value, list | tuple) and not is_index(name):
             return _at_each(names[number:], value)
         value = _step(name, value)
         if value is MISSING or value is UNSEEN:
@@ -100,7 +100,7 @@ def _at_each(names: Sequence[str], elements: Sequence[Any]) -> Any:
 
 def _at_dotted(names: Sequence[str], value: Any) -> Iterator[Any]:
     """Yield the values at keys that have some of the dots in them."""
-    if isinstance(value, list | tuple) and not _is_index(names[0]):
+    if isinstance(value, list | tuple) and not is_index(names[0]):
         for element in value:
             yield from _at_dotted(names, element)
         return
@@ -125,12 +125,13 @@ def _step(name: str, value: Any) -> Any:
         return value.get(name, MISSING)
     if isinstance(value, str):
         return UNSEEN if placeholders.hides(value) or value.lstrip(BLANK)[:1] in _BEGINS else MISSING
-    if isinstance(value, Sequence) and not isinstance(value, bytes) and _is_index(name):
+    if isinstance(value, Sequence) and not isinstance(value, bytes) and is_index(name):
         return value[int(name)] if int(name) < len(value) else MISSING
     return MISSING
 
 
-def _is_index(name: str) -> bool:
+def is_index(name: str) -> bool:
+    """Return whether a name of a path steps to one element of a list."""
     # Six digits are more than any list's length, and int() of a long text is slow.
     return name.isdecimal() and len(name) < 7
 
@@ -146,7 +147,7 @@ def check_path(path: str) -> str:
     if bracket := _BRACKETS.search(path):
         plain = _BRACKETS.sub(lambda one: f".{one[1]}" if one[1].strip("*") else "", path).lstrip(".")
         raise ValueError(f"{path}: {bracket[0]} is not part of a path: write {plain}")
-    if "" in _parts(path)[0]:
+    if "" in path_names(path)[0]:
         raise ValueError(f"{path}: has an empty name between, before or after its dots")
     return path
 

@@ -33,8 +33,17 @@ def _check(path: str) -> str:
     return path
 
 
+def _check_field(path: str) -> str:
+    if not names_result(path):
+        rest = path.removeprefix(RESULT).lstrip("$./").replace("/", ".")
+        raise ValueError(f"{path}: a field of a result begins with {RESULT}: write {_BELOW}{rest}")
+    return _check(path)
+
+
 PathOrResult = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_check)]
 """Path of an argument, or `$result` and a path below it."""
+ResultPath = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_check_field)]
+"""`$result`, or a path below it."""
 WhenOrResult = Annotated[dict[PathOrResult, Condition], Field(max_length=256)]
 
 

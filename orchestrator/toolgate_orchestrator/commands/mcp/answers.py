@@ -24,6 +24,11 @@ def refusal_result(words: str, decision: str = "", *, modern: bool = False) -> M
     return _finish(with_meta(result, **{DECISION: decision}) if decision else result, modern=modern)
 
 
+def withheld_question(why: str) -> str:
+    """Return the words for the LLM if a server's question to the client is not shown."""
+    return f"The tool call failed: the tool asked for an answer first, and its question is withheld: {why}"
+
+
 def _finish(result: Message, *, modern: bool) -> Message:
     return {**result, "resultType": "complete"} if modern else result
 

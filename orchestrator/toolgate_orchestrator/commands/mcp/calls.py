@@ -11,7 +11,7 @@ Resources and prompts are requested without a ruling; what comes of them is rule
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final
 
 from toolgate_bus.errors import ToolgateError
@@ -76,6 +76,8 @@ class Calls:
         self._guard, self._questions, self._session = guard, questions, session
         self._find, self._cost_meta = find, cost_meta
         self._giving_up: set[asyncio.Task[None]] = set()
+        self._open: dict[_OneCall, tuple[str, Ruling]] = {}
+        """Calls that servers work on: the server's name (empty if that is not known), and the ruling."""
         self.elicits = False
         """True if the client can ask its user, in the older era."""
         self.old_form = False
@@ -90,6 +92,31 @@ class Calls:
     async def _expire(self, late: Call) -> None:
         with contextlib.suppress(ToolgateError):
             (await self._guard.rule(late, ask="defer")).release()
+
+    def open_tools(self, server: str) -> list[str]:
+        """Return the tools of calls that a server works on."""
+        return [ruling.tool for name, ruling in self._open.values() if name in (server, "")]
+
+    async def may_show(self, server: str, asked: Message) -> bool:
+        """Return whether the client may see what a server asks it: as a result of each call that is open.
+
+        Without such a call nobody can rule on it, and it is withheld.
+        """
+        found = [(one, ruling) for one, (name, ruling) in self._open.items() if name in (server, "")]
+        for one, ruling in found:
+            async with one.judging:
+                if (await ruling.give(asked)).changed:
+                    return False
+        return bool(found)
+
+    @contextlib.contextmanager
+    def opened(self, one: "_OneCall", server: str, ruling: Ruling) -> Iterator[None]:
+        """Note during the block that a server works on a call."""
+        self._open[one] = server, ruling
+        try:
+            yield
+        finally:
+            del self._open[one]
 
     async def read(
         self, exchange: sdk.Exchange, method: str, params: Mapping[str, Any], backends: Backends
@@ -151,6 +178,8 @@ class _OneCall:
     ) -> None:
         self._calls, self._exchange, self._params = calls, exchange, params
         self._name, self._arguments = name, arguments
+        self.judging = asyncio.Lock()
+        """Held while something of this call is ruled on: one decision rules on one result at a time."""
         self._modern = bool(version_of(params))
         self._session = text_of(params, SESSION) or calls._session
         self._waits_for = ""
@@ -307,8 +336,13 @@ class _OneCall:
         params = params if tool is None or params.get("name") == tool.own else {**params, "name": tool.own}
         schema = None if tool is None else tool.schema
         try:
-            result = await self._request(ruling, server.request(self._exchange, CALL, params, schema))
+            with self._calls.opened(self, server.name, ruling):
+                result = await self._request(ruling, server.request(self._exchange, CALL, params, schema))
             if self._modern and answers.needs_input(result):
+                given = await self._give(ruling, results.value_of_question(result), success=True)
+                if given.changed:
+                    ruling.fail("ToolError")
+                    return self.refuse(answers.withheld_question(given.reason or given.why), ruling.id)
                 state = result.get("requestState")
                 self._calls._questions.keep_round(state, self._digest(), ruling, self._session)
                 return result
@@ -328,10 +362,11 @@ class _OneCall:
         asking = backends.request(self._exchange, self._name, self._params)
         if not ruling.is_ruled_on:
             return await asking
-        result = await self._request(ruling, asking)
-        if self._modern and answers.needs_input(result):
-            return result
-        given = await self._give(ruling, results.value_of(result), success=True)
+        with self._calls.opened(self, "", ruling):
+            result = await self._request(ruling, asking)
+        is_question = self._modern and answers.needs_input(result)
+        value = results.value_of_question(result) if is_question else results.value_of(result)
+        given = await self._give(ruling, value, success=True)
         return results.given_read(self._name, self._params, result, given)
 
     async def _request(self, ruling: Ruling, asking: Awaitable[Message]) -> Message:
@@ -352,7 +387,7 @@ class _OneCall:
         """Return what the client may see of this; its user is asked if that is possible during a request."""
         ask = self._elicit if self._calls.elicits and not self._modern else None
         self._waits_for = ""
-        async with self._tell_of_waiting():
+        async with self._tell_of_waiting(), self.judging:
             return await ruling.give(value, success=success, ask=ask, on_hold=self._note_hold)
 
     def _is_own(self, ruling: Ruling) -> bool:

@@ -95,6 +95,10 @@ class Catalog:
         """Return the number of known tools of a server."""
         return sum(tool.server == server for tool in self._tools.values())
 
+    def names(self, server: str) -> list[str]:
+        """Return the names under which the tools of a server are offered."""
+        return [name for name, tool in self._tools.items() if tool.server == server]
+
     def digests(self, server: str) -> dict[str, str]:
         """Return the digests of a server's tools, by their names at the server."""
         return {tool.own: tool.digest for tool in self._tools.values() if tool.server == server}

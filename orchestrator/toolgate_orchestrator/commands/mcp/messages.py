@@ -5,7 +5,8 @@ From 2026-07-28 on, each request bears a version and the client's capabilities i
 needs an answer ends the request with `input_required`, and the client sends it again with the answer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+from math import isfinite
 from typing import Any, Final
 
 from toolgate_bus.telemetry.printable import shorten
@@ -110,3 +111,65 @@ def can_elicit(capabilities: Any) -> bool:
 def with_meta(params: Params, **values: Any) -> Message:
     """Return the parameters with these keys of `_meta` set."""
     return {**(params or {}), "_meta": {**meta_of(params), **values}}
+
+
+# ------------------------------------------------------------ words that a server says by itself
+#
+# A text that a server sends by itself is no result, so no scheduler is asked about it. While any scheduler
+# rules on results of the server, such texts do not pass: they would be a way around the rules. Numbers of
+# progress, levels of logs, and the news that a list has changed do pass.
+
+SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
+WITHHELD: Final = "[withheld: words of the server, which no rule has seen]"
+"""Data of a log message whose own are withheld."""
+RESOURCE_UPDATED: Final = f"{NOTIFICATIONS}resources/updated"
+_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+_BARE: Final = frozenset(f"{NOTIFICATIONS}{name}/list_changed" for name in ("tools", "prompts", "resources"))
+"""Notifications that say all by their name."""
+_ACKNOWLEDGED: Final = f"{NOTIFICATIONS}subscriptions/acknowledged"
+_WANTED: Final = ("toolsListChanged", "promptsListChanged", "resourcesListChanged")
+WORDLESS: Final = frozenset(("ping", "roots/list"))
+"""Requests of a server that have no words."""
+
+
+def without_words(method: str, params: Params, uris: Container[str]) -> Message | None:
+    """Return a notification without its words; None if nothing of it may pass.
+
+    `uris` are addresses that the client itself has named.
+    """
+    told: Mapping[str, Any] = params if isinstance(params, Mapping) else {}
+    if method == PROGRESS:
+        numbers = {name: told[name] for name in ("progress", "total") if _is_number(told.get(name))}
+        return {"progressToken": told.get("progressToken"), "progress": 0, **numbers}
+    if method == LOG:
+        level = told.get("level")
+        return {"level": level if level in _LEVELS else "info", "data": WITHHELD}
+    if method == RESOURCE_UPDATED:
+        uri = told.get("uri")
+        return {"uri": uri} if isinstance(uri, str) and uri in uris else None
+    if method == _ACKNOWLEDGED:
+        return {"notifications": _read_filter(told.get("notifications"), uris)}
+    return {} if method in _BARE else None
+
+
+def list_subscribed(wanted: Any) -> list[str]:
+    """Return the addresses in a filter of notifications."""
+    listed = wanted.get("resourceSubscriptions") if isinstance(wanted, Mapping) else None
+    return [one for one in listed if isinstance(one, str)] if isinstance(listed, list) else []
+
+
+def _read_filter(wanted: Any, uris: Container[str]) -> Message:
+    told: Mapping[str, Any] = wanted if isinstance(wanted, Mapping) else {}
+    found: Message = {name: told[name] for name in _WANTED if type(told.get(name)) is bool}
+    known = [one for one in list_subscribed(told) if one in uris]
+    return {**found, "resourceSubscriptions": known} if known else found
+
+
+def is_wordless(method: str, params: Params) -> bool:
+    """Return whether a notification is progress in numbers alone."""
+    told: Mapping[str, Any] = params if isinstance(params, Mapping) else {}
+    return method == PROGRESS and without_words(method, params, ()) == told
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int or (type(value) is float and isfinite(value))

@@ -41,6 +41,14 @@ def value_of(result: Message) -> dict[str, Any]:
     return told
 
 
+def value_of_question(result: Message) -> dict[str, Any]:
+    """Return the value that stands for a server's question to the client (`input_required`).
+
+    The state that the client sends back unread is no part of it.
+    """
+    return {name: one for name, one in value_of(result).items() if name != "requestState"}
+
+
 def is_error(result: Mapping[str, Any]) -> bool:
     """Return whether the tool reports a failure."""
     return result.get("isError") is True

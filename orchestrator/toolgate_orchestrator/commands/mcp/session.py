@@ -1,13 +1,14 @@
 """One client's session: passes messages between the client and its servers, and has tool calls ruled on.
 
-Tool calls are ruled on, and so are results of tools, resources and prompts. Lists of tools are read, and all
+Tool calls are ruled on, and so are results of tools, resources and prompts. Words that a server sends by
+itself are withheld while results of it are ruled on, its questions ruled on. Lists of tools are read, and all
 else passes unchanged, both ways. A list is read on its way: it tells
 the tools with their schemas, and which descriptions have changed since they were first seen.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from toolgate_bus.errors import ConfigError, ToolgateError
@@ -26,15 +27,21 @@ from toolgate_orchestrator.commands.mcp.messages import (
     CANCELLED,
     INITIALIZE,
     LIST,
+    LISTEN,
     LOG,
     NOTIFICATIONS,
+    PROGRESS,
     READS,
     TOOLS_CHANGED,
+    WORDLESS,
     Message,
     Params,
     can_elicit,
     find_fault,
+    is_wordless,
+    list_subscribed,
     version_of,
+    without_words,
 )
 from toolgate_orchestrator.commands.mcp.pins import Pins, identity_of
 from toolgate_orchestrator.commands.mcp.questions import Questions
@@ -43,11 +50,14 @@ from toolgate_orchestrator.guard.guard import Guard
 
 MAX_IN_FLIGHT: Final = 10_000
 """Maximum number of concurrent requests of one client."""
+MAX_URIS: Final = 10_000
+"""Maximum number of addresses of one client of which changes are reported while words are withheld."""
 LAST_WORDS_S: Final = 3.0
 """Longest wait for answers to open requests once the servers are gone, in seconds."""
 LIST_AGE_S: Final = 60.0
 """Age in seconds at which a list is read again, if no server would report a change."""
 _WITHOUT_MODES: Final = ("2024-11-05", "2025-03-26", "2025-06-18")
+_KINDS: Final = {PROGRESS: "progress", LOG: "log"}
 _log = get_logger("toolgate.mcp")
 
 
@@ -89,6 +99,8 @@ class ProxySession:
         self._end = asyncio.Event()
         self._running: set[asyncio.Task[Any]] = set()
         self._limit = MessageLimit()
+        self._uris: set[str] = set()
+        """Addresses that the client has named."""
 
     # ------------------------------------------------------------ life
 
@@ -174,6 +186,7 @@ class ProxySession:
         if problem := find_fault(method, params):
             raise sdk.MCPError(sdk.INVALID_REQUEST, problem)
         backends = await self.backends()
+        self._note_uris(method, params)
         if method == CALL:
             return await self._call(exchange, params or {}, backends)
         if method == LIST:
@@ -316,11 +329,49 @@ class ProxySession:
     # ------------------------------------------------------------ from the servers
 
     async def answer(self, server: Upstream, method: str, params: Params) -> Message:
-        """Pass a server's request to the client. Raise MCPError."""
+        """Pass a server's request to the client. Raise MCPError.
+
+        Its words are ruled on as a result of each call that the server works on.
+        """
+        if method in WORDLESS:
+            params = {} if await self._withholds_words(server) else params
+        elif not await self._may_ask(server, method, params):
+            metrics.count(metrics.MCP_WITHHELD_WORDS, "request")
+            raise sdk.MCPError(sdk.INVALID_REQUEST, "the words of this request are withheld from the client")
         way = self._way_back(method, asks=True)
         if way is None:
             raise sdk.MCPError(sdk.METHOD_NOT_FOUND, "there is no client to ask")
         return dict(await way.send_raw_request(method, params))
+
+    async def sift(self, server: Upstream, method: str, params: Params) -> Sequence[Params]:
+        """Return a server's notification as the client may see it; empty if it may not."""
+        if is_wordless(method, params) or not await self._withholds_words(server):
+            return (params,)
+        told = without_words(method, params, self._uris)
+        if told != (params or {}):
+            metrics.count(metrics.MCP_WITHHELD_WORDS, _KINDS.get(method, "other"))
+        return () if told is None else (told,)
+
+    async def _withholds_words(self, server: Upstream) -> bool:
+        """Return whether any scheduler rules on results of this server."""
+        tools = None
+        if server.name in self._listed:
+            tools = (*self._catalog.names(server.name), *READS, *self._calls.open_tools(server.name))
+        return await self._guard.rules_on_results(tools)
+
+    async def _may_ask(self, server: Upstream, method: str, params: Params) -> bool:
+        """Return whether the client may see a server's request."""
+        if not await self._withholds_words(server):
+            return True
+        return await self._calls.may_show(server.name, {method: dict(params or {})})
+
+    def _note_uris(self, method: str, params: Params) -> None:
+        """Keep the addresses that the client names, so that it can be told of their changes."""
+        told: Mapping[str, Any] = params if isinstance(params, Mapping) else {}
+        listed = list_subscribed(told.get("notifications")) if method == LISTEN else ()
+        for uri in (told.get("uri"), *listed):
+            if isinstance(uri, str) and len(self._uris) < MAX_URIS:
+                self._uris.add(uri)
 
     async def hear(self, server: Upstream, method: str, params: Params) -> None:
         """Pass on a server's notification that belongs to no particular request."""

@@ -6,7 +6,7 @@ request.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from toolgate_bus.protocol.json_values import holds_half
@@ -24,6 +24,7 @@ from toolgate_orchestrator.commands.mcp.messages import (
     INITIALIZE,
     LISTEN,
     PROGRESS,
+    SUBSCRIPTION,
     Message,
     Params,
     meta_of,
@@ -34,7 +35,6 @@ from toolgate_orchestrator.commands.mcp.messages import (
 
 MAX_UNHEARD: Final = 1_000
 """Maximum number of notifications, or of requests, of one peer."""
-SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 _CLOSED: Final = "Connection closed"
 """Message of the SDK's error for a closed connection."""
 _NO_HALVES: Final = (
@@ -76,6 +76,9 @@ class Hearer(Protocol):
 
     async def hear(self, server: "Upstream", method: str, params: Params) -> None:
         """Take a notification that belongs to no request."""
+
+    async def sift(self, server: "Upstream", method: str, params: Params) -> Sequence[Params]:
+        """Return the parameters of a notification as the client may see them; empty if it may not."""
 
 
 class Upstream:
@@ -229,16 +232,19 @@ class Upstream:
         subscription = meta_of(params).get(SUBSCRIPTION)
         key = (params or {}).get("progressToken") if method == PROGRESS else subscription
         whose = self._told.get(key) if isinstance(key, str | int) else None
-        if whose is not None:
+        if whose is None and method == PROGRESS:
+            return
+        for told in await self._hearer.sift(self, method, params):
+            if whose is None:
+                await self._hearer.hear(self, method, told)
+                continue
             to, name = whose
-            told = (
-                {**(params or {}), "progressToken": name}
+            await to.notify(
+                method,
+                {**(told or {}), "progressToken": name}
                 if method == PROGRESS
-                else with_meta(params, **{SUBSCRIPTION: name})
+                else with_meta(told, **{SUBSCRIPTION: name}),
             )
-            await to.notify(method, told)
-        elif method != PROGRESS:
-            await self._hearer.hear(self, method, params)
 
 
 @contextlib.asynccontextmanager

@@ -28,6 +28,7 @@ from toolgate_bus.facts.recording_file import load
 from toolgate_bus.ruling.counterfactual import CHANGES
 from toolgate_bus.telemetry import tracing
 
+from toolgate_orchestrator.commands.replay.result_comparison import RESULT_CHANGES
 from toolgate_orchestrator.commands.replay.with_schedulers import specs_of
 
 SERVICE = "toolgate-replay"
@@ -112,8 +113,8 @@ def replay(
         typer.Option(
             "--fail-on",
             metavar="CHANGE",
-            help="Exit with 1 if there is such a change: veto, reroute, ask, hold, allow or any. Separate "
-            "several by commas.",
+            help="Exit with 1 if there is such a change: veto, reroute, ask, hold or allow of a call; "
+            "withhold, mask, replace or release of a result; or any. Separate several by commas.",
             rich_help_panel=_AGAINST,
         ),
     ] = None,
@@ -137,21 +138,22 @@ def replay(
     [bold]toolgate replay runs.jsonl --with policy=old.yaml --against policy=new.yaml[/]
 
     Two sets of schedulers rule on the same calls, each in its own namespace. The result tells which calls the
-    second set would veto, reroute, ask about, hold or allow. If the configs tell what tools cost, it also
-    tells the savings.
+    second set would veto, reroute, ask about, hold or allow, and which results it would withhold, mask,
+    replace or release. If the configs tell what tools cost, it also tells the savings.
 
     [bold]toolgate replay --against policy=new.yaml --since 30m[/]
 
     Questions from the record go to the --against schedulers, never to the living ones, and their outcome is
-    compared with the recorded one. The record has no results, so nobody rules on them. It has neither the
+    compared with the recorded one. The record has no text of results: they are counted as not
+    compared. It has neither the
     tools' schemas nor the agents' limits on schedulers, so replacements are not checked by them. Rules that
     go by the clock (rate limits, windows) see the calls at the speed of the replay. Random choices (canaries
     without `sticky`, strategy `random`) are drawn again.
 
     --json of a plain replay has `totals`, `by_tool`, `by_scheduler`, `violations`, `contexts` (a digest of
     each run's final conversation, to compare loops by) and `calls`: the outcome of each call, and every
-    verdict. With --against it has `before`, `after`, `totals`, `by_tool`, `by_scheduler`, `cost`, `limits`
-    and `calls`: the `change` of each call, and its outcome before and after.
+    verdict. With --against it has `before`, `after`, `totals`, `results`, `by_tool`, `by_scheduler`, `cost`,
+    `limits` and `calls`: the `change` of each call, its outcome before and after, and that of its `result`.
 
     Exit codes: 0 all is well, with or without differences; 1 there is a change that --fail-on names, or a
     call did not get exactly one result in order or did not run as decided; 2 the file, a config or an option
@@ -228,8 +230,9 @@ def seconds_of(written: str) -> int:
 def fail_on(written: Sequence[str]) -> frozenset[str]:
     """Return the changes that make the command exit with 1. Raise ConfigError for an unknown word."""
     kinds = {word.strip() for one in written for word in one.split(",") if word.strip()}
-    for kind in sorted(kinds - {*CHANGES, "any"}):
-        raise ConfigError(f"--fail-on {kind}: must be {', '.join(CHANGES)} or any")
+    known = (*CHANGES, *RESULT_CHANGES)
+    for kind in sorted(kinds - {*known, "any"}):
+        raise ConfigError(f"--fail-on {kind}: must be {', '.join(known)} or any")
     return frozenset(kinds)
 
 

@@ -11,6 +11,12 @@ from typing import Any, Final
 
 from toolgate_bus.ruling.counterfactual import CHANGES, Change, ChangeCounts, Effect, ProposedCall, change
 
+from toolgate_orchestrator.commands.replay.result_comparison import (
+    RESULT_CHANGES,
+    ComparedResult,
+    count_results,
+)
+
 BROKEN: Final = ("veto", "ask", "hold")
 _NOBODY: Final = "(nobody)"
 
@@ -42,6 +48,8 @@ class ComparedCall:
     """Seconds that the call waited for admission."""
     waited_after: float | None = None
     """Seconds that the call would wait; None without a rehearsal on the times of the record."""
+    result: ComparedResult | None = None
+    """What the LLM gets of its result; None if the two calls differ, or the result is not known."""
 
     @property
     def change(self) -> Change | None:
@@ -57,6 +65,7 @@ class ComparedCall:
             "change": self.change,
             "before": _effect(self.before, self.call, self.cost_before, self.waited_before),
             "after": _effect(self.after, self.call, self.cost_after, self.waited_after),
+            "result": self.result.as_json() if self.result is not None else None,
         }
 
 
@@ -117,6 +126,8 @@ class ReplayComparison:
     after: Set
     calls: tuple[ComparedCall, ...]
     totals: dict[str, int]
+    results: dict[str, int]
+    """Numbers of results that were compared, stay the same, and change, by the kind of change."""
     by_tool: list[Figures]
     by_scheduler: list[Figures]
     cost: CostFigures | None
@@ -132,9 +143,9 @@ class ReplayComparison:
     """Figures of each pool of slots in that rehearsal."""
 
     def count_changed(self, kinds: Iterable[str]) -> int:
-        """Return the number of calls with one of these changes (`any`: with any change)."""
-        wanted = set(CHANGES) if "any" in kinds else set(kinds)
-        return sum(self.totals[kind] for kind in wanted)
+        """Return the number of calls and results with one of these changes (`any`: with any change)."""
+        wanted = {*CHANGES, *RESULT_CHANGES} if "any" in kinds else set(kinds)
+        return sum((self.totals if kind in CHANGES else self.results)[kind] for kind in wanted)
 
     def as_json(self) -> dict[str, Any]:
         """Return the comparison as one JSON object."""
@@ -144,6 +155,7 @@ class ReplayComparison:
             "before": asdict(self.before),
             "after": asdict(self.after),
             "totals": self.totals,
+            "results": self.results,
             "by_tool": [asdict(one) for one in self.by_tool],
             "by_scheduler": [asdict(one) for one in self.by_scheduler],
             "cost": asdict(self.cost) if self.cost else None,
@@ -189,6 +201,7 @@ def build_comparison(
         Set(after.name, after.schedulers, _count_outcomes((one.after, one.call) for one in calls)),
         tuple(calls),
         totals,
+        count_results(one.result for one in calls),
         _figures((one.call.tool, one) for one in calls),
         # By the scheduler behind the change: the one that decides after, else the one that decided before.
         _figures(

@@ -30,6 +30,7 @@ from toolgate_orchestrator.commands.replay.comparison import (
 from toolgate_orchestrator.commands.replay.record_replay import TrialOptions, compare_record
 from toolgate_orchestrator.commands.replay.recorded_decisions import read_record
 from toolgate_orchestrator.commands.replay.report import Report, report_on
+from toolgate_orchestrator.commands.replay.result_comparison import ComparedResult, compare_results
 from toolgate_orchestrator.commands.replay.session import ReplayedCall, check_loop
 from toolgate_orchestrator.commands.replay.side import RunningSide, Side, open_side, progress
 from toolgate_orchestrator.commands.replay.with_schedulers import prices_of, targets_of
@@ -213,7 +214,16 @@ def _compare_call(run: int, before: ReplayedCall, after: ReplayedCall, prices: T
         effect_of(after),
         prices.of(before.ran_tool) if before.ran_tool is not None else 0,
         prices.of(after.ran_tool) if after.ran_tool is not None else 0,
+        result=_compare_result(before, after),
     )
+
+
+def _compare_result(before: ReplayedCall, after: ReplayedCall) -> ComparedResult | None:
+    """Return what became of the result on each side; None if not the same call ran on both."""
+    one, other = effect_of(before), effect_of(after)
+    if one.kind != "run" or other.kind != "run" or not one.call.same(other.call):
+        return None
+    return compare_results(before.given, after.given, is_same_text=before.result == after.result)
 
 
 def _schedulers(playing: RunningSide) -> tuple[str, ...]:

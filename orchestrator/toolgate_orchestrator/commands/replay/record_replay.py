@@ -259,7 +259,12 @@ async def compare_record(
         Set("what was decided", tuple(sorted(before))),
         Set(f"--against{others}", names),
         rehearsal.calls,
-        limits={**record.limits, "invalid": rehearsal.invalid, "unanswered_after": rehearsal.unanswered},
+        limits={
+            **record.limits,
+            "invalid": rehearsal.invalid,
+            "unanswered_after": rehearsal.unanswered,
+            "results_unknown": sum(one.ran is not None for one in record.decisions),
+        },
         notes=(*notes, *(f"{name}: {one.left_out}" for name, one in rehearsals.items() if one.left_out)),
         words=words,
         pools=list_figures(rehearsals) if rehearsals else None,

@@ -11,7 +11,7 @@ from toolgate_bus.protocol.money import format_amount
 from toolgate_bus.ruling.counterfactual import CHANGES, Effect, ProposedCall
 from toolgate_bus.telemetry.printable import describe_call, shorten
 
-from toolgate_orchestrator.commands.replay.comparison import Figures, ReplayComparison
+from toolgate_orchestrator.commands.replay.comparison import ComparedCall, Figures, ReplayComparison
 from toolgate_orchestrator.commands.replay.report import Report, SchedulerFigures, ToolFigures
 from toolgate_orchestrator.commands.replay.tables import count, table_of
 from toolgate_orchestrator.commands.replay.waiting_view import waiting_parts
@@ -31,6 +31,9 @@ _LIMITS = {
     "invalid": "times a replacement could not be used and was set aside",
     "unanswered_before": "calls before on which a scheduler gave no verdict in time",
     "unanswered_after": "calls after on which a scheduler gave no verdict in time",
+    "results_unknown": (
+        "results are not compared: the record holds no text of a result. Recorded runs do (FILE.jsonl)"
+    ),
 }
 
 
@@ -167,9 +170,26 @@ def comparison_view(comparison: ReplayComparison) -> RenderableType:
             parts.append(f"  [dim]{escape(where)}[/] {escape(_call(one.call))}: {came}")
         more = len(different) - MAX_CALLS
         parts += [f"  … and {more} more: --json has all"] if more > 0 else []
+    parts += _different_results(comparison.calls)
     if comparison.waiting is not None:
         parts += waiting_parts(comparison)
     return Group(*parts, "", *_comparison_lines(comparison))
+
+
+def _different_results(calls: Iterable[ComparedCall]) -> list[str]:
+    """Return the results that the LLM would get otherwise, with scheduler and reason."""
+    different = [(one, one.result) for one in calls if one.result is not None and one.result.change]
+    if not different:
+        return []
+    lines = ["", "[bold]Results that would be given otherwise[/]"]
+    for one, result in different[:MAX_CALLS]:
+        where = f"run {one.where['run']} call {one.where['position']}"
+        by = f" by {result.scheduler}" if result.scheduler else ""
+        reason = f" ({result.reason})" if result.reason else ""
+        came = f"{result.before} → {result.after}{by}{reason}"
+        lines.append(f"  [dim]{where}[/] {escape(_call(one.call))}: {escape(came)}")
+    more = len(different) - MAX_CALLS
+    return [*lines, *([f"  … and {more} more: --json has all"] if more > 0 else [])]
 
 
 def _table(title: str, what: str, figures: Iterable[Figures], *, costs: bool) -> Table:
@@ -208,6 +228,14 @@ def _comparison_lines(comparison: ReplayComparison) -> list[str]:
             "{freed} did not run and would; {reroute} would run as another call."
         ).format(**totals),
     ]
+    results = comparison.results
+    if results["compared"] > results["same"]:
+        lines.append(
+            (
+                "{compared} results of calls that run in both: {same} the same, {withhold} withheld, "
+                "{mask} masked, {replace} replaced, {release} released."
+            ).format(**results)
+        )
     if cost := comparison.cost:
         unknown = f"; of {cost.unknown} calls it is not known" if cost.unknown else ""
         before, after, saved = map(format_amount, (cost.before, cost.after, cost.saved))

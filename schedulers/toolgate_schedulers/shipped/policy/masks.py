@@ -80,6 +80,8 @@ class Finder:
         self._cards = [source.name for source in sources if source.kind == "cards"]
         self._secrets = [source.name for source in sources if source.kind == "secrets"]
         self._find_secrets = find_secrets
+        self.is_needed = bool(sources)
+        """False if nothing is looked for."""
 
     def find(self, text: str, budget: SearchBudget) -> list[tuple[int, int, MaskSource | str]]:
         """Return the parts of a text: first character, the one behind, and what looked for it."""
@@ -120,6 +122,8 @@ class _GroupCost:
 
 def find_parts(value: Any, finder: Finder, budget: SearchBudget, *, is_cut: bool = False) -> list[MaskedPart]:
     """Return the parts of a result that are to be hidden. Raises TooMuchWork."""
+    if not finder.is_needed:
+        return []
     found = list(_walk(value, ROOT, ROOT, finder, budget))
     if is_cut and isinstance(value, str) and (start := _find_tail(value)) < len(value):
         found.append(MaskedPart(ROOT, start, len(value), CUT_OFF))

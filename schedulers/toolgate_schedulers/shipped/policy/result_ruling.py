@@ -24,11 +24,13 @@ from toolgate_bus.protocol.events import (
     Verdict,
 )
 from toolgate_bus.protocol.names import MAX_REASON, MAX_RULE, MAX_SESSION_LABELS
+from toolgate_bus.ruling.conditions.json_texts import MAX_TEXT
 from toolgate_bus.ruling.conditions.matching import as_each_agent
 from toolgate_bus.ruling.observed import Observation, add_observations
 from toolgate_bus.ruling.results import mask_parts
 
 from toolgate_schedulers.shipped.policy.call_ruling import Ruled, rule_for_each
+from toolgate_schedulers.shipped.policy.fields import find_fields
 from toolgate_schedulers.shipped.policy.masks import SearchBudget, TooMuchWork, bound, find_parts, list_names
 from toolgate_schedulers.shipped.policy.rules import (
     NumberedRules,
@@ -64,10 +66,11 @@ def rule_on_result(config: PolicyConfig, call: ToolSelecting) -> Ruled:
     masking = tuple((number, rule) for number, rule in fitting if rule.mask)
     if isinstance(verdict, Deny) or not masking:
         return _label(verdict, labels), fired
-    return _mask(call, verdict, fired, masking, labels)
+    return _mask(config, call, verdict, fired, masking, labels)
 
 
 def _mask(
+    config: PolicyConfig,
     call: ToolSelecting,
     verdict: Verdict,
     fired: tuple[int, ...],
@@ -86,6 +89,9 @@ def _mask(
             return _withhold(name, UNSEEN, labels), (*fired, number)
         try:
             found = find_parts(value, rule.finder, budget, is_cut=call.result_cut)
+            found += find_fields(
+                value, rule.masked_fields, config.marks, budget, is_cut=call.result_cut
+            ).parts
         except TooMuchWork:
             return _withhold(name, TOO_LONG, labels), (*fired, number)
         if not found:
@@ -116,6 +122,19 @@ def _mask(
     if is_asked or call.phase != "select":
         return _withhold(name, BOTH if is_asked else AFTER, labels), fired
     return Modify(tool=call.tool_name, arguments={TEXT: masked}, **told), fired
+
+
+def list_unread(config: PolicyConfig, call: ToolSelecting) -> list[str]:
+    """Return the rules whose fields hide nothing, because the result is a text that holds no JSON."""
+    if type(call.result) is not str or len(call.result) > MAX_TEXT:
+        return []
+    return [
+        name_of(rule, number)
+        for number, rule in config.rules_for(call.tool_name, find_subject(call))
+        if rule.masked_fields
+        and _fits(rule, call)
+        and not find_fields(call.result, rule.masked_fields, (), SearchBudget()).is_read
+    ]
 
 
 def _is_unseen(call: ToolSelecting) -> bool:

@@ -14,9 +14,17 @@ from toolgate_bus.protocol.names import LABEL_PATTERN, MAX_SESSION_LABELS
 from toolgate_bus.ruling.conditions import globs, patterns
 from toolgate_bus.ruling.conditions.conditions import Condition, Quantifier, Truth, every, holds_at, opposite
 from toolgate_bus.ruling.conditions.matching import AnyQuestion, Unknown, check_unique
-from toolgate_bus.ruling.conditions.result_paths import ReadableResult, WhenOrResult, names_result
+from toolgate_bus.ruling.conditions.result_paths import (
+    ReadableResult,
+    ResultPath,
+    WhenOrResult,
+    names_result,
+)
 from toolgate_bus.ruling.conditions.when_matcher import WhenMatcher
+from toolgate_bus.ruling.results import mark_of
 
+from toolgate_schedulers.shipped.policy.fields import Field as ResultField
+from toolgate_schedulers.shipped.policy.fields import field_of
 from toolgate_schedulers.shipped.policy.kinds import MARKS, Kind
 from toolgate_schedulers.shipped.policy.masks import Finder, MaskSource
 from toolgate_schedulers.shipped.policy.needs import OrderMatcher, find_circle
@@ -49,14 +57,25 @@ SessionValues = Annotated[
 
 
 class MaskLine(StrictModel):
-    """One line of `mask`: a named kind (`api keys`), or a pattern with a name for the mark in its place."""
+    """One line of `mask`: a named kind (`api keys`), a pattern, or fields; with a name for the mark in its
+    place."""
 
     kind: Kind | None = None
     """Named kind. A text alone is a kind: `api keys` is `{kind: api keys}`."""
     pattern: Annotated[str, Field(min_length=1, max_length=patterns.MAX_PATTERN)] | None = None
     """Regular expression: what it matches is hidden."""
+    fields: (
+        Annotated[
+            tuple[ResultPath, ...],
+            Field(min_length=1, max_length=64),
+            BeforeValidator(_one_or_more),
+        ]
+        | None
+    ) = None
+    """Paths below `$result`, such as `$result.user.ssn`: what stands there is hidden, whatever it is. For
+    `on: result` only."""
     name: Annotated[str, Field(min_length=1, max_length=40)] | None = None
-    """Name in the mark: `[withheld: customer number]`. Default: that of the kind."""
+    """Name in the mark: `[withheld: customer number]`. Default: that of the kind, or of the field."""
 
     @model_validator(mode="before")
     @classmethod
@@ -72,14 +91,19 @@ class MaskLine(StrictModel):
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> "MaskLine":
-        if (self.kind is None) is (self.pattern is None):
-            raise ValueError(f"give one of {', '.join(MARKS)}, or {{pattern: …, name: …}}")
+        if [self.kind, self.pattern, self.fields].count(None) != 2:
+            raise ValueError(f"give one of {', '.join(MARKS)}, {{pattern: …, name: …}} or {{fields: […]}}")
         return self
 
     @property
     def mark(self) -> str:
-        """Name in the mark."""
+        """Name in the mark for a kind or a pattern."""
         return self.name or (MARKS[self.kind] if self.kind is not None else "text")
+
+    @property
+    def paths(self) -> "tuple[ResultField, ...]":
+        """Fields that it hides."""
+        return tuple(field_of(path, self.name) for path in self.fields or ())
 
 
 class PolicyRule(OrderMatcher):
@@ -102,7 +126,8 @@ class PolicyRule(OrderMatcher):
         Annotated[tuple[MaskLine, ...], Field(min_length=1, max_length=64), BeforeValidator(_one_or_more)]
         | None
     ) = None
-    """What is hidden: named kinds, or `{pattern: …, name: …}`. See below. Not for calls."""
+    """What is hidden: named kinds, `{pattern: …, name: …}`, or `{fields: [$result.user.ssn]}`. See below. Not
+    for calls."""
     label: (
         Annotated[dict[SessionLabel, SessionValues], Field(min_length=1, max_length=MAX_SESSION_LABELS)]
         | None
@@ -145,7 +170,8 @@ class PolicyRule(OrderMatcher):
         if self.on != "result":
             if self.success is not None:
                 raise ValueError("success: is for results: give on: result")
-            for path in filter(names_result, (*self.when, *self.unless)):
+            fields = (path for line in self.mask or () for path in line.fields or ())
+            for path in filter(names_result, (*self.when, *self.unless, *fields)):
                 raise ValueError(f"{path}: only a rule with on: result sees a result")
         if (self.mask or self.label) and self.action is not None:
             raise ValueError("action: goes with neither mask nor label: write two rules")
@@ -189,9 +215,14 @@ class PolicyRule(OrderMatcher):
     @cached_property
     def finder(self) -> Finder:
         """Finder of what `mask` hides."""
-        lines = self.mask or ()
+        lines = [one for one in self.mask or () if one.fields is None]
         sources = [MaskSource(one.mark, one.kind, one.pattern or "") for one in lines]
         return Finder(sources, find_secrets if any(one.kind == "secrets" for one in lines) else None)
+
+    @cached_property
+    def masked_fields(self) -> "tuple[ResultField, ...]":
+        """Fields that `mask` hides."""
+        return tuple(field for line in self.mask or () for field in line.paths)
 
     def unknown_paths(self, call: ToolSelecting) -> list[str]:
         """Return the paths of conditions that cannot be checked."""
@@ -278,6 +309,11 @@ class PolicyConfig(StrictModel):
     def reads_session_labels(self) -> bool:
         """True if a rule tests the labels of sessions."""
         return any(rule.when_session for rule in self.rules)
+
+    @cached_property
+    def marks(self) -> frozenset[str]:
+        """Texts that stand for fields which the rules have hidden."""
+        return frozenset(mark_of(field.mark) for rule in self.rules for field in rule.masked_fields)
 
     @cached_property
     def _by_tool(self) -> "dict[tuple[str, On], NumberedRules]":

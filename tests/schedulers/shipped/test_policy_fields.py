@@ -1,0 +1,197 @@
+"""Fields of a result that a policy hides by their paths: in values, and in the JSON that a text holds."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolgate_bus.config.check import check
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Mask, Replace
+from toolgate_bus.ruling.results import mask_parts
+from toolgate_schedulers.shipped.policy.scheduler import Policy, PolicyConfig, rule_on
+from toolgate_schedulers.testing import question
+
+pytestmark = pytest.mark.pure
+
+
+def policy(*rules):
+    return check(PolicyConfig, {"rules": [{"on": "result", "tools": "*", **one} for one in rules]}, "p.yaml")
+
+
+def ruled(value, *fields, again=False, cut=False, more=()):
+    config = policy({"mask": {"fields": list(fields)}}, *more)
+    return rule_on(config, question("a", phase="result", result=value, again=again, result_cut=cut))
+
+
+def left(value, *fields, **more):
+    """What is left of a result."""
+    verdict = ruled(value, *fields, **more)
+    return mask_parts(value, verdict.parts).value if isinstance(verdict, Mask) else verdict
+
+
+PEOPLE = {
+    "user": {"ssn": "123-45-6789", "name": "ann"},
+    "rows": [{"email": "ann@ok.example"}, {"n": 1}, [{"email": {"at": "bob@ok.example"}}]],
+    "0": {"email": None},
+}
+OF_PEOPLE = {
+    "user": {"ssn": "[withheld: ssn]", "name": "ann"},
+    "rows": [{"email": "[withheld: email]"}, {"n": 1}, [{"email": "[withheld: email]"}]],
+    "0": {"email": None},
+}
+
+
+def test_a_rule_hides_the_fields_that_it_names():
+    assert left(PEOPLE, "$result.user.ssn", "$result.rows.email") == OF_PEOPLE
+    assert left([{"ssn": 5}, {"ssn": 6}], "$result.ssn") == [{"ssn": "[withheld: ssn]"}] * 2
+    assert left([{"ssn": 5}, {"ssn": 6}], "$result.1.ssn") == [{"ssn": 5}, {"ssn": "[withheld: ssn]"}]
+    named = {"mask": {"fields": "$result.ssn", "name": "number"}}
+    verdict = rule_on(policy(named), question("a", phase="result", result={"ssn": "1"}))
+    assert (verdict.parts[0].path, verdict.parts[0].name, verdict.reason) == (
+        "/ssn",
+        "number",
+        "number (rule 1)",
+    )
+
+
+def test_a_path_that_leads_nowhere_and_a_text_without_json_hide_nothing():
+    for value in (PEOPLE, "the ssn is 123-45-6789", "[INFO] ssn: 5", None, 7, [], "", '"ssn" is a word'):
+        assert left(value, "$result.ssn", "$result.user.ssn.more") == Continue()
+
+
+def test_of_a_text_that_holds_json_the_value_alone_is_hidden():
+    text = json.dumps(PEOPLE, indent=2)
+    made = left(text, "$result.user.ssn", "$result.rows.email")
+    whole = made.replace('"email": [withheld: email]', '"email": "[withheld: email]"')  # (it was a map)
+    assert json.loads(whole) == OF_PEOPLE
+    lines = '{"ssn": "1234"}\n{"ssn": 5}\n'
+    assert left(lines, "$result.ssn") == '{"ssn": "[withheld: ssn]"}\n{"ssn": [withheld: ssn]}\n'
+    assert left('```json\n{"ssn": "5"}\n```', "$result.ssn") == '```json\n{"ssn": "[withheld: ssn]"}\n```'
+    assert left('{"ssn": "1", "ssn": "2"}', "$result.ssn").count("[withheld: ssn]") == 2
+    within = {"content": [{"type": "text", "text": '{"ssn": "1234"}'}], "structuredContent": {"ssn": "1234"}}
+    assert "1234" not in json.dumps(left(within, "$result.content.text.ssn"))
+
+
+def test_each_reading_of_a_path_counts():
+    both = {"user.ssn": 1, "user": {"ssn": 2}}
+    hidden = "[withheld: ssn]"
+    assert left(both, "$result.user.ssn") == {"user.ssn": hidden, "user": {"ssn": hidden}}
+    assert left(both, r"$result.user\.ssn") == {"user.ssn": "[withheld: user.ssn]", "user": {"ssn": 2}}
+
+
+def test_what_a_field_may_stand_in_and_cannot_be_seen_is_hidden_whole():
+    for unseen in (
+        "⟦redacted⟧",
+        "{'ssn': 5}",
+        "{'ssn': 5, 'ssn': 6}",
+        '"{\\"ssn\\": 5}"',
+        '{"ssn": ⟦redacted⟧}',
+        '{"ssn": ' + "[" * 100_000 + "]" * 100_000 + "}",
+    ):
+        made = left({"user": unseen}, "$result.user.ssn")["user"]
+        assert made.strip('"').removeprefix('{"ssn": ') == "[withheld: ssn]", unseen
+    inner = '{"user": "{\\"ssn\\": 5}", "n": 1}'
+    assert left(inner, "$result.user.ssn") == '{"user": "[withheld: ssn]", "n": 1}'
+
+
+def test_a_field_whose_end_was_cut_off_is_hidden_to_the_end():
+    whole = json.dumps({"a": 1, "user": {"ssn": 'half a "secret" text', "b": [1, 2]}, "c": "d"})
+    secret_from = whole.index("half")
+    for end in range(1, len(whole) + 1):
+        made = left(whole[:end], "$result.user.ssn", cut=True)
+        shown = whole[:end] if isinstance(made, Continue) else made
+        assert "half" not in shown, (end, shown)
+        assert isinstance(made, Continue) is (end <= secret_from), end
+
+
+def test_what_a_tool_itself_cut_off_or_wrote_wrong_behind_a_field_is_hidden_with_it():
+    mark = "[withheld: ssn]"
+    assert left('{"a": 1, "ssn": "123-45', "$result.ssn") == f'{{"a": 1, "ssn": "{mark}'
+    assert left('{"a": 1, "ssn": 123-45-6789, "b": 2}', "$result.ssn") == f'{{"a": 1, "ssn": {mark}'
+    assert left("{'ssn': '123-45", "$result.ssn", cut=True) == mark
+
+
+@pytest.mark.parametrize("value", ['say "hello"', {"a": "one thing", "b": ["another"]}])
+def test_what_a_text_says_as_json_is_hidden_where_it_stands_in_clear(value):
+    text = json.dumps({"secret": value})
+    made = json.dumps(left({"text": text, "copy": {"is": value}}, "$result.text.secret"))
+    assert "hello" not in made
+    assert "one thing" not in made
+    assert "another" not in made
+
+
+def test_a_masked_field_comes_round_to_a_person_and_is_not_masked_again():
+    asks = ({"action": "ask"},)
+    for value in (PEOPLE, json.dumps(PEOPLE)):
+        first = ruled(value, "$result.user.ssn", more=asks)
+        assert isinstance(first, Replace)
+        assert isinstance(ruled(first.result, "$result.user.ssn", more=asks, again=True), AskUser)
+
+
+def test_many_fields_are_hidden_as_whole_rows_and_too_much_work_withholds():
+    rows = {"rows": [{"email": f"{n}@ok.example", "n": n} for n in range(2000)]}
+    assert left(rows, "$result.rows.email") == {"rows": "[withheld: email]"}
+    fields = [f"$result.a.b{n}" for n in range(64)]
+    verdict = ruled({"a": [{"b": 1}] * 60_000}, *fields)
+    assert isinstance(verdict, Deny)
+    assert "cannot be searched" in verdict.reason
+
+
+def test_rules_on_fields_leave_the_local_table_as_it_is():
+    calls = [{"tools": "x", "action": "deny"}]
+    field = {"on": "result", "tools": "*", "mask": {"fields": "$result.a"}}
+    assert (
+        Policy(check(PolicyConfig, {"rules": [*calls, field]}, "p")).local_table
+        == Policy(check(PolicyConfig, {"rules": calls}, "p")).local_table
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ({"fields": "$.user.ssn"}, "begins with $result: write $result.user.ssn"),
+        ({"fields": "/user/ssn"}, "begins with $result: write $result.user.ssn"),
+        ({"fields": "$result.rows[*].email"}, "[*] is not part of a path: write rows.email"),
+        ({"fields": "$result.a..b"}, "empty name"),
+        ({"fields": []}, "at least 1 item"),
+        ({"fields": "$result.a", "kind": "cards"}, "give one of"),
+    ],
+)
+def test_a_wrong_path_is_refused_with_the_right_one(line, said):
+    with pytest.raises(ConfigError) as refused:
+        policy({"mask": line})
+    assert said in str(refused.value)
+
+
+def test_words_and_answers_have_no_fields():
+    with pytest.raises(ConfigError, match="only a rule with on: result sees a result"):
+        check(PolicyConfig, {"rules": [{"on": "output", "mask": {"fields": "$result.a"}}]}, "p.yaml")
+
+
+KEYS = st.sampled_from(["ssn", "user", "user.ssn", "a", "0"])
+LEAVES = st.sampled_from(["plain", 'with "quotes"\n', 12345, None, True, "⟦redacted⟧"])
+VALUES = st.recursive(
+    LEAVES, lambda one: st.lists(one, max_size=3) | st.dictionaries(KEYS, one, max_size=3), max_leaves=12
+)
+NOWHERE = "hidden-from-all"
+
+
+@given(VALUES, st.booleans(), st.booleans())
+def test_no_value_at_a_path_is_left_in_any_form(value, is_text, is_pretty):
+    def plant(one, rest):
+        """Put a secret wherever the path may lead, as a reader walks it."""
+        if not rest:
+            return NOWHERE
+        if isinstance(one, dict):
+            step = {key: plant(below, rest[1:]) if key == rest[0] else below for key, below in one.items()}
+            return {key: NOWHERE if key == ".".join(rest) else below for key, below in step.items()}
+        return [plant(below, rest) for below in one] if isinstance(one, list) else one
+
+    planted = plant(value, ["user", "ssn"])
+    given = json.dumps(planted, indent=1 if is_pretty else None) if is_text else planted
+    made = left(given, "$result.user.ssn")
+    shown = given if isinstance(made, Continue) else made
+    assert NOWHERE not in json.dumps(shown)
+    if NOWHERE not in json.dumps(given) and "⟦" not in json.dumps(given, ensure_ascii=False):
+        assert isinstance(made, Continue)
