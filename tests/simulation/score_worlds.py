@@ -22,9 +22,10 @@ from random import Random
 from typing import Any, NamedTuple
 
 from toolgate_bus.protocol.events import ToolSelecting
-from toolgate_schedulers.shipped.score.outcomes import LOST_S, OUT_S, UNKNOWN, Outcomes, Performance
+from toolgate_schedulers.shipped.score.outcomes import OUT_S, UNKNOWN, Outcomes, Performance
 from toolgate_schedulers.shipped.score.score import Option, Rating, ejected, rank_keys, rate_options
 from toolgate_schedulers.shipped.score.sticky import DECISION
+from toolgate_schedulers.shipped.score.sums import LOST_S
 
 LENGTH_S = 300.0
 AT_ONCE_S = 0.1
@@ -76,6 +77,8 @@ class Plan:
     cancelled: float
     sticky: bool
     """True if calls of a session stay together."""
+    slots: bool
+    """True if a call waits for a slot before it runs: the wait is no part of its duration."""
 
     def describe(self) -> str:
         """Return the world in words."""
@@ -88,6 +91,7 @@ class Plan:
             f"seed {self.seed}, {self.kind}: {self.per_second:.2f} calls a second, weights {self.weights}\n"
             f"  {tools}\n  replicas hear after {delays} s, deaf {self.deaf}; fault {self.fault}; "
             f"lost {self.lost:.1%}, cancelled {self.cancelled:.1%}{', sticky' if self.sticky else ''}"
+            f"{', slots' if self.slots else ''}"
         )
 
 
@@ -129,6 +133,7 @@ def make_plan(seed: int) -> Plan:
         random.choice((0.0, 0.005)),
         random.choice((0.0, 0.02)),
         sticky=kind == "calm" and seed % 2 == 0,
+        slots=kind == "crowd" and seed % 2 == 1,
     )
 
 
@@ -242,11 +247,12 @@ class World:
         self.calls.append(Done(self.now, key, replica, begun - self.now, well))
         id_, luck = f"d{number}", self._random.random()
         decided = {"event": "decision", "id": id_, "outcome": "continue", "tool_name": key}
-        self._tell(decided | {"session": f"s{number % SESSIONS}"}, self.now)
+        runs_at = begun if plan.slots else self.now
+        self._tell(decided | {"session": f"s{number % SESSIONS}", "waited": runs_at - self.now}, runs_at)
         if luck < plan.lost:
             return
         fact: dict[str, Any] = {"event": "tool:post" if well else "tool:error", "tool": key}
-        fact |= {"decision_id": id_, "seconds": ended - self.now}
+        fact |= {"decision_id": id_, "seconds": ended - runs_at}
         if luck < plan.lost + plan.cancelled:
             fact |= {"event": "tool:error", "error": "CancelledError"}
         self._tell(fact, ended)

@@ -2,8 +2,8 @@
 
     score = (cost_weight x cost / dearest + latency_weight x seconds / slowest + failures) / chance of success
 
-`cost` is the expected cost of one call, whether it succeeds or not. `seconds` is the usual duration, or the
-time that the calls under way let expect, if that is longer. `dearest` and `slowest` are the highest plain
+`cost` is the expected cost of one call, whether it succeeds or not. `seconds` is the usual duration with the
+wait for a slot, or the time that the calls under way let expect, if that is longer. `dearest` and `slowest` are the highest plain
 values among the alternatives, so neither the currency nor the unit of time matters. A failed call costs the
 LLM a further request: it counts as much as a call of the dearest and slowest alternative. A request to an
 LLM that failed is only sent again. With all of them sure and idle, the score is the plain weighted sum of
@@ -18,7 +18,8 @@ from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.protocol.llm import LLM
 from toolgate_bus.protocol.money import format_amount
 
-from toolgate_schedulers.shipped.score.outcomes import CROWD, FAR_BELOW_PART, UNKNOWN, Outcomes, Performance
+from toolgate_schedulers.shipped.score.outcomes import FAR_BELOW_PART, UNKNOWN, Outcomes, Performance
+from toolgate_schedulers.shipped.score.sums import CROWD
 
 RETRY: Final = 1.0
 """Cost of a failure, as a part of the dearest and slowest alternative: that of a request to an LLM."""
@@ -179,7 +180,8 @@ def _expected_s(one: Option, fastest: float) -> float:
     usual = sure * known.usual_s + (1 - sure) * prior
     place = sure * known.place_s + (1 - sure) * prior / CROWD
     crowd = known.under_way + 1
-    return max(usual, place * crowd if crowd > CROWD else 0.0, _aged_s(known))
+    queues = crowd > CROWD or known.wait_s > 0
+    return max(usual + known.wait_s, place * crowd if queues else 0.0, _aged_s(known))
 
 
 def _aged_s(known: Performance) -> float:
