@@ -54,11 +54,15 @@ class HeuristicConfig(StrictModel):
     """False to replace nothing and only deny tools and agents that are not available."""
     sticky: Sticky = DECISION
     """Property that keeps calls together, as in the router. Goes with `strategy: best`."""
+    success_by: Sticky = DECISION
+    """Property by which success is remembered apart: for example with `label:team`, a tool that fails for one
+    team is left by this team's calls alone. Goes with `strategy: best`."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "HeuristicConfig":
-        if self.sticky != DECISION and self.strategy != "best":
-            raise ValueError("sticky: goes with strategy: best")
+        for name in ("sticky", "success_by"):
+            if getattr(self, name) != DECISION and self.strategy != "best":
+                raise ValueError(f"{name}: goes with strategy: best")
         return self
 
 
@@ -160,7 +164,9 @@ class Heuristic:
         self.turns: SharedCounter = MemoryCounter()
         self.outcomes = None
         if config.strategy == "best":
-            self.outcomes = Outcomes(list_rivals(config.groups), sticky=config.sticky)
+            self.outcomes = Outcomes(
+                list_rivals(config.groups), sticky=config.sticky, success_by=config.success_by
+            )
         self._facts: FactsFromNow | None = None
         self._reporter: EjectionReporter | None = None
 

@@ -6,6 +6,7 @@ _TESTS = "../schedulers/shipped/test_score.py"
 _SCORE, _OUTCOMES = f"{SCHEDULERS}/shipped/score/score.py", f"{SCHEDULERS}/shipped/score/outcomes.py"
 _STICKY, _STICKY_TESTS = f"{SCHEDULERS}/shipped/score/sticky.py", "../schedulers/shipped/test_sticky.py"
 _SUMS, _WAITS_TESTS = f"{SCHEDULERS}/shipped/score/sums.py", "../schedulers/shipped/test_score_waits.py"
+_BY_TESTS = "../schedulers/shipped/test_success_by.py"
 _EJECTION = f"{SCHEDULERS}/shipped/score/ejection.py"
 _REPORTER = f"{SCHEDULERS}/shipped/ejection_reporter.py"
 _REPORTER_TESTS = "../schedulers/shipped/test_ejection_reporter.py"
@@ -151,6 +152,34 @@ _CHANGES = (
         "is_usable(now, OUT_S) and now >= kept.full_until",
         "is_usable(now, OUT_S)",
         _WAITS_TESTS,
+    ),
+    (
+        "a label's calls say nothing of their own",
+        _SCORE,
+        "found = options(call)",
+        "found = options()",
+        _BY_TESTS,
+    ),
+    (
+        "a label that was seen little knows nothing of the others",
+        _OUTCOMES,
+        "(tally.well + whole.success * VALUE_CALLS)",
+        "(tally.well + GUESS * VALUE_CALLS)",
+        _BY_TESTS,
+    ),
+    (
+        "a label remembers what was before an ejection",
+        _SUMS,
+        "        self.tallies.clear()\n",
+        "",
+        _BY_TESTS,
+    ),
+    (
+        "labels are remembered without bound",
+        _SUMS,
+        "if len(self.tallies) > MAX_VALUES:",
+        "if False:",
+        _BY_TESTS,
     ),
     ("an end takes nothing off", _OUTCOMES, "            kept.open.pop(decision, None)\n", ""),
     (

@@ -86,6 +86,7 @@ FULL: dict[str, dict[str, Any]] = {
         "latency_weight": 0.5,
         "half_life_s": 60,
         "sticky": "session",
+        "success_by": "label:team",
         "learn": True,
         "charge_llm": True,
         "admission": True,
@@ -99,6 +100,7 @@ FULL: dict[str, dict[str, Any]] = {
         "seed": 1,
         "override_enabled": True,
         "sticky": "tree",
+        "success_by": "label:team",
     },
     "loop-guard": {
         "same_call": {"times": 2, "within": 5},
@@ -153,7 +155,12 @@ FULL: dict[str, dict[str, Any]] = {
                 "targets": [{"to": "a", "weight": 1, "arguments": {"v": {"value": 1}}, "agent": "g"}],
                 "sticky": "session",
             },
-            {"from": "z", "targets": [{"to": "a"}, {"to": "b"}], "choose": "best"},
+            {
+                "from": "z",
+                "targets": [{"to": "a"}, {"to": "b"}],
+                "choose": "best",
+                "success_by": "label:team",
+            },
         ]
     },
     "slots": {

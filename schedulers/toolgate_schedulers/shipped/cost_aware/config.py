@@ -208,6 +208,9 @@ class CostAwareConfig(StrictModel):
     """Property that keeps calls together: calls of the same `session`, `tree` of sessions, `agent` or
     `label:NAME` stay at one of the equivalents until another score is at least 30 % better. `decision`
     chooses for each call anew. Goes with a weight."""
+    success_by: Sticky = DECISION
+    """Property by which success is remembered apart: for example with `label:team`, a tool that fails for one
+    team is left by this team's calls alone. Goes with a weight."""
     learn: bool = Field(default=True, strict=True)
     """True to learn costs from the results of tools."""
     llm: LlmConfig | None = None
@@ -297,8 +300,9 @@ class CostAwareConfig(StrictModel):
 
     @model_validator(mode="after")
     def _says_something(self) -> "CostAwareConfig":
-        if self.sticky != DECISION and not self.weighs:
-            raise ValueError("sticky: goes with cost_weight or latency_weight, which choose")
+        for name in ("sticky", "success_by"):
+            if getattr(self, name) != DECISION and not self.weighs:
+                raise ValueError(f"{name}: goes with cost_weight or latency_weight, which choose")
         if not self.model_fields_set:
             raise ValueError("is empty: give budgets, or alternatives with a cost_weight or latency_weight")
         return self

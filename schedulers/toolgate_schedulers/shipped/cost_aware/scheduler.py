@@ -283,7 +283,7 @@ class CostAware:
         self.config = config
         self.outcomes = None
         if config.chooses:
-            self.outcomes = Outcomes(config.rivals, config.half_life_s, config.sticky)
+            self.outcomes = Outcomes(config.rivals, config.half_life_s, config.sticky, config.success_by)
         if self._reporter is not None:
             self._reporter.forget()
 

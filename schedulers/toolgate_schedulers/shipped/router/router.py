@@ -57,6 +57,9 @@ class Route(CallMatcher):
     `label:NAME` go to the same one of the `targets`. `decision` chooses for each call anew, as happens for
     calls without the property. With `choose: best` they leave a target for one whose score is at least 30 %
     better."""
+    success_by: Sticky = DECISION
+    """Property by which success is remembered apart: for example with `label:team`, a tool that fails for one
+    team is left by this team's calls alone. Goes with `choose: best`."""
     fallback: Fallback | None = None
     """Rules for targets that fail too often, and for the time when all fail; see below."""
     reason: Text | None = None
@@ -71,6 +74,8 @@ class Route(CallMatcher):
             raise ValueError(f"{given[0]}: goes with to; give each of the targets its own")
         if self.targets is None and "sticky" in self.model_fields_set:
             raise ValueError("sticky: goes with targets, of which one is chosen")
+        if self.success_by != DECISION and self.choose != "best":
+            raise ValueError("success_by: goes with choose: best")
         if self.choose == "best" and self.targets is None:
             raise ValueError("choose: goes with targets, of which one is chosen")
         if self.targets is not None and not any(target.weight for target in self.targets):
@@ -120,7 +125,9 @@ class RouteState(NamedTuple):
         """Return the state of a route at the start."""
         health = TargetHealth(one.fallback, [target.key for target in (*one.aims, *one.standby)])
         keys = dict.fromkeys(target.key for target in one.aims)
-        return cls(health, Outcomes([keys], sticky=one.sticky) if one.choose == "best" else None)
+        if one.choose != "best":
+            return cls(health)
+        return cls(health, Outcomes([keys], sticky=one.sticky, success_by=one.success_by))
 
 
 _NOTHING_KNOWN: Final = RouteState(TargetHealth(None, ()))

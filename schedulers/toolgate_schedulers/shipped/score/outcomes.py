@@ -29,7 +29,7 @@ from toolgate_bus.protocol.money import is_amount
 from toolgate_bus.protocol.names import MAX_NAME
 from toolgate_bus.state.ejections import BACK, FAILURES, FAR_BELOW, TRY
 
-from toolgate_schedulers.shipped.score.sticky import DECISION, StickyPlaces
+from toolgate_schedulers.shipped.score.sticky import DECISION, StickyPlaces, value_of
 from toolgate_schedulers.shipped.score.sums import LOST_S, Sums
 
 HALF_LIFE_S: Final = 600.0
@@ -45,6 +45,8 @@ FAR_BELOW_PART: Final = 0.5
 """Part of the best success in the group below which an alternative is ejected."""
 SURE_CALLS: Final = 10.0
 """Calls that must count before success is compared."""
+VALUE_CALLS: Final = SURE_CALLS
+"""Number of calls that the success of all calls counts for beside that of one value's calls."""
 OUT_S: Final = 10.0
 """Seconds of a first time out: a try costs one call, and a good alternative is missed until then."""
 MAX_CHANGES: Final = 64
@@ -116,6 +118,8 @@ class Performance(NamedTuple):
     """False while it is ejected, or refuses calls because there are too many."""
     is_sure: bool = False
     """True if enough calls count to compare its success."""
+    of: str = ""
+    """Value of a property whose calls alone are meant by `success` and `calls`; empty for all calls."""
 
 
 UNKNOWN: Final = Performance()
@@ -139,15 +143,22 @@ class _UnderWay(NamedTuple):
     """Number of calls under way with it, itself included; 0 if not known."""
     waited: float
     """Seconds that it waited for its slot."""
+    value: str = ""
+    """Value of the property by which success is remembered."""
 
 
 class Outcomes:
     """Outcomes of calls, by key of tool, agent or model. Times are seconds on any one clock."""
 
     def __init__(
-        self, groups: Iterable[Iterable[str]], half_life_s: float = HALF_LIFE_S, sticky: str = DECISION
+        self,
+        groups: Iterable[Iterable[str]],
+        half_life_s: float = HALF_LIFE_S,
+        sticky: str = DECISION,
+        success_by: str = DECISION,
     ) -> None:
         """Remember the keys of these groups of alternatives, and no others."""
+        self._success_by = success_by
         self._places = StickyPlaces(sticky) if sticky != DECISION else None
         self._group_of = {key: number for number, group in enumerate(groups) for key in group}
         self._group_calls = [0] * (max(self._group_of.values(), default=-1) + 1)
@@ -158,8 +169,20 @@ class Outcomes:
         self._under_way: dict[str, _UnderWay] = {}
         self._expected: dict[str, _UnderWay] = {}
 
-    def performance(self, key: str, now: float) -> Performance:
-        """Return how an alternative does."""
+    def performance(self, key: str, now: float, call: ToolSelecting | None = None) -> Performance:
+        """Return how an alternative does; for this call, if success is remembered by a property of calls."""
+        whole = self._whole(key, now)
+        value = "" if call is None else value_of(self._success_by, call)
+        kept = self._kept.get(key)
+        tally = kept.tallies.get(value) if kept is not None and value else None
+        if kept is None or tally is None or kept.ejection.is_over(now):
+            return whole
+        tally.forget(now, self._half_life_s, self._group_calls[self._group_of[key]])
+        calls = tally.well + tally.badly
+        success = (tally.well + whole.success * VALUE_CALLS) / (calls + VALUE_CALLS)
+        return whole._replace(success=success, calls=calls, of=value)
+
+    def _whole(self, key: str, now: float) -> Performance:
         kept = self._kept.get(key)
         if kept is None:
             return UNKNOWN
@@ -204,7 +227,13 @@ class Outcomes:
             self._begin(self._expected, decision, key, now)
 
     def _begin(
-        self, calls: "dict[str, _UnderWay]", decision: str, key: str, now: float, waited: float = 0.0
+        self,
+        calls: "dict[str, _UnderWay]",
+        decision: str,
+        key: str,
+        now: float,
+        waited: float = 0.0,
+        value: str = "",
     ) -> None:
         expected = self._expected.get(decision)
         self._end(decision)
@@ -225,7 +254,7 @@ class Outcomes:
                 places = expected.places
             elif waited:
                 places = 0  # only the replica that gave the verdict knows how many were before it
-        calls[decision] = _UnderWay(key, now, places, waited)
+        calls[decision] = _UnderWay(key, now, places, waited, value)
 
     def hear(self, fact: Mapping[str, Any], now: float) -> None:
         """Learn from a fact."""
@@ -250,7 +279,13 @@ class Outcomes:
             return
         key = known.key if known is not None else ended[0]
         if key in self._group_of:
-            self._record(key, ended[1], fact, known or _UnderWay(key, now, 1, 0.0), now)
+            self._record(
+                key,
+                ended[1],
+                fact,
+                known or _UnderWay(key, now, 1, 0.0, value_of(self._success_by, fact)),
+                now,
+            )
 
     def _hear_decision(self, decision: str, fact: Mapping[str, Any], now: float) -> None:
         if fact.get("outcome") not in ("continue", "modify"):
@@ -258,7 +293,8 @@ class Outcomes:
             return
         key = self._key_of(fact)
         if isinstance(key, str):
-            self._begin(self._under_way, decision, key, now, _seconds(fact.get("waited")) or 0.0)
+            waited, value = _seconds(fact.get("waited")) or 0.0, value_of(self._success_by, fact)
+            self._begin(self._under_way, decision, key, now, waited, value)
             if self._places is not None and key in self._group_of:
                 self._places.record(self._group_of[key], fact, key)
 
@@ -289,6 +325,11 @@ class Outcomes:
         self._group_calls[group] += 1
         kept.forget(now, self._half_life_s, self._group_calls[group], 1)
         kept.seen += 1
+        if 0 < len(call.value) <= MAX_NAME:
+            tally = kept.tally(call.value, now)
+            tally.forget(now, self._half_life_s, self._group_calls[group], 1)
+            tally.well += well
+            tally.badly += not well
         # A call that failed may have ended at once. One that took longer than usual would have taken longer.
         if seconds is not None and (well or seconds > kept.durations()[1] > 0):
             kept.record_time(seconds, call.places, call.waited)

@@ -3,11 +3,11 @@
     score = (cost_weight x cost / dearest + latency_weight x seconds / slowest + failures) / chance of success
 
 `cost` is the expected cost of one call, whether it succeeds or not. `seconds` is the usual duration with the
-wait for a slot, or the time that the calls under way let expect, if that is longer. `dearest` and `slowest` are the highest plain
-values among the alternatives, so neither the currency nor the unit of time matters. A failed call costs the
-LLM a further request: it counts as much as a call of the dearest and slowest alternative. A request to an
-LLM that failed is only sent again. With all of them sure and idle, the score is the plain weighted sum of
-cost and latency.
+wait for a slot, or the time that the calls under way let expect, if that is longer. `dearest` and `slowest`
+are the highest plain values among the alternatives, so neither the currency nor the unit of time matters. A
+failed call costs the LLM a further request: it counts as much as a call of the dearest and slowest
+alternative. A request to an LLM that failed is only sent again. With all of them sure and idle, the score is
+the plain weighted sum of cost and latency.
 """
 
 import math
@@ -95,12 +95,12 @@ def rank_keys(
     `call` sticks to the place of those that it belongs together with, if that is configured.
     """
 
-    def options() -> list[Option]:
+    def options(asked: ToolSelecting | None = None) -> list[Option]:
         if outcomes is None:
             return list(given)
-        return [one._replace(performance=outcomes.performance(one.key, now)) for one in given]
+        return [one._replace(performance=outcomes.performance(one.key, now, asked)) for one in given]
 
-    found = options()
+    found = options()  # all calls of an alternative say whether it is ejected
     failing = find_failing(found)
     if failing and outcomes is not None:
         best = max(one.performance.success for one in found)
@@ -112,7 +112,7 @@ def rank_keys(
                     f"{round(best * 100)} % of the best one's"
                 )
                 outcomes.eject(one.key, now, told)
-        found = options()
+    found = options(call)
     place = None
     if outcomes is not None and call is not None:
         place = outcomes.find_place((one.key for one in found), call)
@@ -161,7 +161,10 @@ def describe(name: str, rating: Rating, currency: str | None = None) -> str:
     told = [] if currency is None else [format_amount(round(rating.cost), currency)]
     told.append(f"{rating.seconds:.2g} s")
     if round(known.calls):
-        told.append(f"{round(known.success * 100)} % of {round(known.calls)}")
+        told.append(
+            f"{round(known.success * 100)} % of {round(known.calls)}"
+            + (f" for {known.of}" if known.of else "")
+        )
     return f"{name}: {', '.join(told)}"
 
 

@@ -29,7 +29,26 @@ FULL_S: Final = 1.0
 """Seconds without calls after a refusal because of too many, if it does not say when to come back."""
 MAX_FULL_S: Final = 80.0
 """Longest such time, also if the refusal names a longer one."""
+MAX_VALUES: Final = 1000
+"""Number of values of a property by which the success of one alternative is remembered, the latest ones."""
 _MIN_SECONDS: Final = 1e-4
+
+
+@dataclass(slots=True)
+class Tally:
+    """Decaying numbers of calls that did their work, and that did not: those with one value of a property."""
+
+    at: float
+    group_calls: int
+    well: float = 0.0
+    badly: float = 0.0
+
+    def forget(self, now: float, half_life_s: float, group_calls: int, calls: int = 0) -> None:
+        """Let what was remembered count less: by the time and the calls since then."""
+        part = _part_left(self, now, half_life_s, group_calls, calls)
+        self.at, self.group_calls = max(self.at, now), group_calls
+        self.well *= part
+        self.badly *= part
 
 
 @dataclass(slots=True)
@@ -67,13 +86,14 @@ class Sums:
     full_s: float = 0.0
     """Length of that time; 0 after a success."""
     group_calls: int = 0
+    tallies: dict[str, Tally] = field(default_factory=dict)
+    """Successes by the value of a property, the least recent one first."""
     ejection: Ejection = field(default_factory=Ejection)
 
     def forget(self, now: float, half_life_s: float, group_calls: int, calls: int = 0) -> None:
         """Let what was remembered count less: by the time and the calls since then."""
         by_time = max(0.0, now - self.at) / half_life_s
-        by_group = (group_calls - self.group_calls) / HALF_LIFE_GROUP
-        part = 0.5 ** (by_time + by_group + calls / HALF_LIFE_CALLS)
+        part = _part_left(self, now, half_life_s, group_calls, calls)
         self.at, self.group_calls = max(self.at, now), group_calls
         self.seen *= 0.5**by_time
         self.well *= part
@@ -94,6 +114,7 @@ class Sums:
         self.well = self.badly = self.times = self.logs = self.squares = self.by_place = self.places = 0.0
         self.plain = self.plain_logs = self.plain_squares = 0.0
         self.in_a_row = 0
+        self.tallies.clear()
 
     def durations(self) -> tuple[float, float]:
         """Return the median and the 65th percentile of the durations; 0 if none is known.
@@ -109,6 +130,15 @@ class Sums:
         """Return the time for which a call counts as under way if its end is not heard."""
         usual = _quantiles(self.times, self.logs, self.squares)[1]
         return min(LOST_S, max(LOST_MIN_S, LOST_TIMES * usual)) if usual else LOST_S
+
+    def tally(self, value: str, now: float) -> Tally:
+        """Return the tally of a value, a new one if there is none; the oldest ones beyond a number are
+        forgotten."""
+        found = self.tallies.pop(value, None) or Tally(now, self.group_calls)
+        self.tallies[value] = found  # the least recent one comes first
+        if len(self.tallies) > MAX_VALUES:
+            del self.tallies[next(iter(self.tallies))]
+        return found
 
     def wait_s(self, now: float) -> float:
         """Return the wait for a slot that a call which comes now must expect.
@@ -148,6 +178,13 @@ class Sums:
         # A line through the origin: calls that found a crowd say most about the wait in one.
         self.by_place += (seconds + waited) * places
         self.places += places * places
+
+
+def _part_left(of: Tally | Sums, now: float, half_life_s: float, group_calls: int, calls: int) -> float:
+    """Return the part that still counts of what was remembered."""
+    by_time = max(0.0, now - of.at) / half_life_s
+    by_group = (group_calls - of.group_calls) / HALF_LIFE_GROUP
+    return float(0.5 ** (by_time + by_group + calls / HALF_LIFE_CALLS))
 
 
 def _quantiles(count: float, logs: float, squares: float) -> tuple[float, float]:
