@@ -1,15 +1,16 @@
-"""What the score can be told, as processes on a real server: success by a label."""
+"""What the score can be told, as processes on a real server: success by a label, exploration."""
 
 import pytest
 import yaml
 from questions import decide
 from toolgate_orchestrator.decision.gate import Gate
+from toolgate_schedulers.shipped.score.exploration import Explorer
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(90)]
 
 TOOLS = ["quick", "slow"]
 SCORE = {
-    "tools": {"quick": {"latency_s": 1.0}, "slow": {"latency_s": 1.2}},
+    "tools": {"quick": {"latency_s": 1.0}, "slow": {"latency_s": 2.0}},
     "alternatives": [{"tools": TOOLS}],
     "latency_weight": 1.0,
 }
@@ -35,7 +36,8 @@ async def run(gate, well=lambda _tool: True, **who):
     assert found.allowed, found.reason
     tool = found.tool_name
     event = "tool:post" if well(tool) else "tool:error"
-    gate.note(event, {"decision_id": found.id, "tool": tool, "success": well(tool), "seconds": 1.0})
+    seconds = SCORE["tools"][tool]["latency_s"]
+    gate.note(event, {"decision_id": found.id, "tool": tool, "success": well(tool), "seconds": seconds})
     return found
 
 
@@ -52,3 +54,13 @@ async def test_a_tool_that_fails_for_one_team_is_left_by_that_team_alone(scored,
             return failing.reason
 
         assert "for ops" in await wait_until(apart, timeout=60)
+
+
+async def test_the_replicas_try_another_tool_for_the_same_share_of_calls(scored):
+    async with await scored(explore={"share": 0.3}) as gate:
+        ran = [await run(gate) for _ in range(40)]
+    tried = [one for one in ran if one.reason and one.reason.startswith("explored: ")]
+    drawn = Explorer(0.3)
+    assert tried
+    assert [one.id for one in tried] == [one.id for one in ran if drawn.draws(one.id)]
+    assert "slow" in {one.tool_name for one in tried}

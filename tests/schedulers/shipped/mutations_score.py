@@ -7,6 +7,8 @@ _SCORE, _OUTCOMES = f"{SCHEDULERS}/shipped/score/score.py", f"{SCHEDULERS}/shipp
 _STICKY, _STICKY_TESTS = f"{SCHEDULERS}/shipped/score/sticky.py", "../schedulers/shipped/test_sticky.py"
 _SUMS, _WAITS_TESTS = f"{SCHEDULERS}/shipped/score/sums.py", "../schedulers/shipped/test_score_waits.py"
 _BY_TESTS = "../schedulers/shipped/test_success_by.py"
+_EXPLORATION = f"{SCHEDULERS}/shipped/score/exploration.py"
+_EXPLORED_TESTS = "../schedulers/shipped/test_exploration.py"
 _EJECTION = f"{SCHEDULERS}/shipped/score/ejection.py"
 _REPORTER = f"{SCHEDULERS}/shipped/ejection_reporter.py"
 _REPORTER_TESTS = "../schedulers/shipped/test_ejection_reporter.py"
@@ -180,6 +182,48 @@ _CHANGES = (
         "if len(self.tallies) > MAX_VALUES:",
         "if False:",
         _BY_TESTS,
+    ),
+    (
+        "each replica tries others by its own dice",
+        _EXPLORATION,
+        'f"explore {decision}".encode()',
+        'f"{id(self)} {decision}".encode()',
+        _EXPLORED_TESTS,
+    ),
+    (
+        "no money bounds what is tried",
+        _EXPLORATION,
+        "self._sum + cost <= self._limit",
+        "True",
+        _EXPLORED_TESTS,
+    ),
+    (
+        "what other replicas try costs nothing",
+        _EXPLORATION,
+        "if self._limit is not None and self.draws(decision) and _is_explored(fact):",
+        "if False:",
+        _EXPLORED_TESTS,
+    ),
+    (
+        "a call that sticks tries others",
+        _OUTCOMES,
+        "self.explorer.draws(call.id) and not value_of(self._sticky, call)",
+        "self.explorer.draws(call.id)",
+        _EXPLORED_TESTS,
+    ),
+    (
+        "an ejected one is tried for its share",
+        _SCORE,
+        "for one in ranked[1:] if one.option.performance.is_usable",
+        "for one in ranked[1:]",
+        _EXPLORED_TESTS,
+    ),
+    (
+        "why another one was tried is not told",
+        _SCORE,
+        "MARK if rating.explored else ''",
+        "''",
+        _EXPLORED_TESTS,
     ),
     ("an end takes nothing off", _OUTCOMES, "            kept.open.pop(decision, None)\n", ""),
     (

@@ -87,6 +87,7 @@ FULL: dict[str, dict[str, Any]] = {
         "half_life_s": 60,
         "sticky": "session",
         "success_by": "label:team",
+        "explore": {"share": 0.02, "cost": 1, "window": "hour"},
         "learn": True,
         "charge_llm": True,
         "admission": True,
@@ -101,6 +102,7 @@ FULL: dict[str, dict[str, Any]] = {
         "override_enabled": True,
         "sticky": "tree",
         "success_by": "label:team",
+        "explore": {"share": 0.02},
     },
     "loop-guard": {
         "same_call": {"times": 2, "within": 5},
@@ -160,6 +162,7 @@ FULL: dict[str, dict[str, Any]] = {
                 "targets": [{"to": "a"}, {"to": "b"}],
                 "choose": "best",
                 "success_by": "label:team",
+                "explore": {"share": 0.02},
             },
         ]
     },

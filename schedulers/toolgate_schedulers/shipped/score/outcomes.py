@@ -29,6 +29,7 @@ from toolgate_bus.protocol.money import is_amount
 from toolgate_bus.protocol.names import MAX_NAME
 from toolgate_bus.state.ejections import BACK, FAILURES, FAR_BELOW, TRY
 
+from toolgate_schedulers.shipped.score.exploration import Explorer
 from toolgate_schedulers.shipped.score.sticky import DECISION, StickyPlaces, value_of
 from toolgate_schedulers.shipped.score.sums import LOST_S, Sums
 
@@ -156,9 +157,11 @@ class Outcomes:
         half_life_s: float = HALF_LIFE_S,
         sticky: str = DECISION,
         success_by: str = DECISION,
+        explorer: Explorer | None = None,
     ) -> None:
         """Remember the keys of these groups of alternatives, and no others."""
-        self._success_by = success_by
+        self._success_by, self._sticky = success_by, sticky
+        self.explorer = explorer or Explorer()
         self._places = StickyPlaces(sticky) if sticky != DECISION else None
         self._group_of = {key: number for number, group in enumerate(groups) for key in group}
         self._group_calls = [0] * (max(self._group_of.values(), default=-1) + 1)
@@ -221,8 +224,14 @@ class Outcomes:
         group = next((self._group_of[key] for key in keys if key in self._group_of), None)
         return self._places.find(group, call) if self._places is not None and group is not None else None
 
-    def expect(self, decision: str, key: str, now: float) -> None:
+    def explores(self, call: ToolSelecting) -> bool:
+        """Return whether a call may be used to try an alternative: one that sticks to a place is not."""
+        return self.explorer.draws(call.id) and not value_of(self._sticky, call)
+
+    def expect(self, decision: str, key: str, now: float, *, explored: bool = False) -> None:
         """Count a call as under way at once: the next call must know before the decision's fact comes."""
+        if explored:
+            self.explorer.record(decision, key, now)
         if decision not in self._under_way:
             self._begin(self._expected, decision, key, now)
 
@@ -295,6 +304,8 @@ class Outcomes:
         if isinstance(key, str):
             waited, value = _seconds(fact.get("waited")) or 0.0, value_of(self._success_by, fact)
             self._begin(self._under_way, decision, key, now, waited, value)
+            if key in self._group_of:
+                self.explorer.hear(decision, key, fact, now)
             if self._places is not None and key in self._group_of:
                 self._places.record(self._group_of[key], fact, key)
 

@@ -18,6 +18,7 @@ from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.protocol.llm import LLM
 from toolgate_bus.protocol.money import format_amount
 
+from toolgate_schedulers.shipped.score.exploration import MARK
 from toolgate_schedulers.shipped.score.outcomes import FAR_BELOW_PART, UNKNOWN, Outcomes, Performance
 from toolgate_schedulers.shipped.score.sums import CROWD
 
@@ -60,6 +61,8 @@ class Rating(NamedTuple):
     """Expected cost of one call in micro-units."""
     seconds: float
     """Expected duration of one call that begins now."""
+    explored: bool = False
+    """True if it comes first to learn more of it."""
 
 
 def rate_options(options: Sequence[Option], cost_weight: float, latency_weight: float) -> list[Rating]:
@@ -116,7 +119,19 @@ def rank_keys(
     place = None
     if outcomes is not None and call is not None:
         place = outcomes.find_place((one.key for one in found), call)
-    return rank_options(found, cost_weight, latency_weight, place)
+    ranked = rank_options(found, cost_weight, latency_weight, place)
+    if outcomes is None or call is None or not outcomes.explores(call):
+        return ranked
+    tried = choose_unknown(ranked)
+    if tried is None or not outcomes.explorer.allows(tried.option.key, tried.cost, now):
+        return ranked
+    return [tried._replace(explored=True), *(one for one in ranked if one is not tried)]
+
+
+def choose_unknown(ranked: Sequence[Rating]) -> Rating | None:
+    """Return the alternative to the best one of which least is known; None if none may get calls now."""
+    others = [one for one in ranked[1:] if one.option.performance.is_usable]
+    return min(others, key=lambda one: one.option.performance.calls, default=None)
 
 
 def rank_options(
@@ -165,7 +180,7 @@ def describe(name: str, rating: Rating, currency: str | None = None) -> str:
             f"{round(known.success * 100)} % of {round(known.calls)}"
             + (f" for {known.of}" if known.of else "")
         )
-    return f"{name}: {', '.join(told)}"
+    return f"{MARK if rating.explored else ''}{name}: {', '.join(told)}"
 
 
 def _plain_s(one: Option) -> float:
