@@ -43,7 +43,7 @@ from toolgate_orchestrator.modules.tool_delegate import DelegateConfig
 from toolgate_orchestrator.turn.goals.config import GoalConfig
 from toolgate_orchestrator.turn.loop_config import ParallelConfig
 from toolgate_schedulers.shipped.approval import config as approval
-from toolgate_schedulers.shipped.cost_aware.config import Budget, CostAwareConfig, Price
+from toolgate_schedulers.shipped.cost_aware.config import Budget, CostAwareConfig, PaidExploration, Price
 from toolgate_schedulers.shipped.cost_aware.llm_prices import LlmConfig, ModelPrice
 from toolgate_schedulers.shipped.heuristic import HeuristicConfig
 from toolgate_schedulers.shipped.loop_guard import LoopGuardConfig
@@ -196,6 +196,7 @@ _KEYS: Final[dict[str, tuple[type[BaseModel], type[BaseModel] | None]]] = {
     "an llm": (LlmConfig, None),
     "a model price": (ModelPrice, None),
     "a budget": (Budget, None),
+    "explore": (PaidExploration, None),
     "a heuristic": (HeuristicConfig, None),
     "a limit": (Limit, None),
     "a loop-guard": (LoopGuardConfig, None),

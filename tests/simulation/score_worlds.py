@@ -22,9 +22,11 @@ from random import Random
 from typing import Any, NamedTuple
 
 from toolgate_bus.protocol.events import ToolSelecting
-from toolgate_schedulers.shipped.score.outcomes import LOST_S, OUT_S, UNKNOWN, Outcomes, Performance
+from toolgate_schedulers.shipped.score.exploration import Explorer
+from toolgate_schedulers.shipped.score.outcomes import OUT_S, UNKNOWN, Outcomes, Performance
 from toolgate_schedulers.shipped.score.score import Option, Rating, ejected, rank_keys, rate_options
 from toolgate_schedulers.shipped.score.sticky import DECISION
+from toolgate_schedulers.shipped.score.sums import LOST_S
 
 LENGTH_S = 300.0
 AT_ONCE_S = 0.1
@@ -37,6 +39,8 @@ CALM_SWITCHES = 0.2
 STICKY_SWITCHES = 0.05
 """The same among the calls of each session of a calm world that sticks by session, also among near equals."""
 SESSIONS = 5
+EXPLORED = 0.04
+"""Share of the calls of some worlds that try another alternative than the best one."""
 
 
 class Tool(NamedTuple):
@@ -76,6 +80,10 @@ class Plan:
     cancelled: float
     sticky: bool
     """True if calls of a session stay together."""
+    slots: bool
+    """True if a call waits for a slot before it runs: the wait is no part of its duration."""
+    explores: bool
+    """True if a share of the calls tries another alternative."""
 
     def describe(self) -> str:
         """Return the world in words."""
@@ -88,6 +96,7 @@ class Plan:
             f"seed {self.seed}, {self.kind}: {self.per_second:.2f} calls a second, weights {self.weights}\n"
             f"  {tools}\n  replicas hear after {delays} s, deaf {self.deaf}; fault {self.fault}; "
             f"lost {self.lost:.1%}, cancelled {self.cancelled:.1%}{', sticky' if self.sticky else ''}"
+            f"{', slots' if self.slots else ''}{', explores' if self.explores else ''}"
         )
 
 
@@ -129,6 +138,8 @@ def make_plan(seed: int) -> Plan:
         random.choice((0.0, 0.005)),
         random.choice((0.0, 0.02)),
         sticky=kind == "calm" and seed % 2 == 0,
+        slots=kind == "crowd" and seed % 2 == 1,
+        explores=kind != "fault" and seed % 4 in (1, 2),
     )
 
 
@@ -152,13 +163,17 @@ class World:
     queues: Counter[str] = field(default_factory=Counter)
     """Longest queue of each alternative, after the first tenth of the time."""
     broken: list[str] = field(default_factory=list)
+    explored: int = 0
 
     def __post_init__(self) -> None:
         """Make the replicas, and the places of the alternatives."""
         plan = self.plan
         self.keys = [one.key for one in plan.tools]
         sticky = "session" if plan.sticky else DECISION
-        self.replicas = [Outcomes([self.keys], sticky=sticky) for _ in plan.delays]
+        self.replicas = [
+            Outcomes([self.keys], sticky=sticky, explorer=Explorer(EXPLORED if plan.explores else 0.0))
+            for _ in plan.delays
+        ]
         self._questions = [
             ToolSelecting(id="0" * 32, tool_name="t0", session=f"s{number}") for number in range(SESSIONS)
         ]
@@ -196,11 +211,16 @@ class World:
     def _decide(self, number: int) -> None:
         replica = self._random.randrange(len(self.replicas))
         outcomes, plain = self.replicas[replica], self.options(replica)
+        call = self._questions[number % SESSIONS].model_copy(update={"id": f"d{number}"})
         ranked = rank_keys(
             [one._replace(performance=UNKNOWN) for one in plain],
-            outcomes, self.now, *self.plan.weights, self._questions[number % SESSIONS],
+            outcomes, self.now, *self.plan.weights, call,
         )  # fmt: skip
         key, out = ranked[0].option.key, ejected(self.options(replica))
+        if ranked[0].explored:
+            self.explored += 1
+            if self.plan.sticky or not ranked[0].option.performance.is_usable:
+                self.broken.append(f"{self.now:.2f} s: {key} is tried by a call that must not")
         if key in out or len(out) > len(self.keys) // 2:
             self.broken.append(f"{self.now:.2f} s: {key} is chosen, and out are {sorted(out)}")
         self._watch_tries(replica, key)
@@ -242,11 +262,12 @@ class World:
         self.calls.append(Done(self.now, key, replica, begun - self.now, well))
         id_, luck = f"d{number}", self._random.random()
         decided = {"event": "decision", "id": id_, "outcome": "continue", "tool_name": key}
-        self._tell(decided | {"session": f"s{number % SESSIONS}"}, self.now)
+        runs_at = begun if plan.slots else self.now
+        self._tell(decided | {"session": f"s{number % SESSIONS}", "waited": runs_at - self.now}, runs_at)
         if luck < plan.lost:
             return
         fact: dict[str, Any] = {"event": "tool:post" if well else "tool:error", "tool": key}
-        fact |= {"decision_id": id_, "seconds": ended - self.now}
+        fact |= {"decision_id": id_, "seconds": ended - runs_at}
         if luck < plan.lost + plan.cancelled:
             fact |= {"event": "tool:error", "error": "CancelledError"}
         self._tell(fact, ended)
@@ -269,6 +290,7 @@ def look_at(world: World) -> list[str]:
         *world.broken[:1],
         *_herd(world),
         *_flapping(world),
+        *_exploring(world),
         *_leaving(world),
         *_fault(world),
         *_replicas(world),
@@ -288,6 +310,12 @@ def _flapping(world: World) -> Iterator[str]:
         switches = sum(one != other for one, other in pairwise(late))
         if switches > CALM_SWITCHES * len(late):
             yield f"flapping: {switches} of {len(late)} calls of a calm world went elsewhere than the last"
+
+
+def _exploring(world: World) -> Iterator[str]:
+    most = 2 * EXPLORED * len(world.calls) + 5 if world.plan.explores else 0
+    if world.explored > most:
+        yield f"exploring: {world.explored} of {len(world.calls)} calls tried another alternative"
 
 
 def _leaving(world: World) -> Iterator[str]:

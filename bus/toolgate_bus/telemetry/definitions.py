@@ -249,6 +249,11 @@ EJECTIONS: Final = _counter(
     "best alternative's success), try (the call that tried it failed).",
     *("scheduler", "alternative", "reason"),
 )
+EXPLORED: Final = _counter(
+    "explored",
+    "Calls for which another alternative than the best one was tried, to learn of it.",
+    *("scheduler", "alternative"),
+)
 EJECTED: Final = _gauge(
     "ejected",
     "1 while a tool, agent or model gets no calls as it fails too often, or waits for the call that tries "
@@ -320,7 +325,7 @@ PROCESS: Final = (
         LABEL_WRITES_FAILED,
     ),
     *(PAUSED_CALLS, PAUSED_AGENTS),
-    *(EJECTIONS, EJECTED),
+    *(EJECTIONS, EXPLORED, EJECTED),
     *(WITHDRAWN, GATE_FAULTS, BUDGET_SETTLEMENTS, BUDGET_OVERRUNS, BUDGET_ORPHANS, SHORT_WRITES),
     *(
         MCP_CHANGED_TOOLS,

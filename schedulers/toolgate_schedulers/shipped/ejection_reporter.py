@@ -58,8 +58,12 @@ class EjectionReporter:
         self._shown.clear()
 
     def take(self, every: Iterable[Outcomes]) -> None:
-        """Take the changes out of these outcomes, and report them."""
+        """Take the changes and the explored calls out of these outcomes, and report them."""
         for outcomes in every:
+            while outcomes.explorer.calls:
+                of = outcomes.explorer.calls.popleft()
+                if not self._context.shadow:
+                    metrics.count(metrics.EXPLORED, self._context.name, of)
             while outcomes.changes:
                 of, why, words, seconds = outcomes.changes.popleft()
                 if self._context.shadow:

@@ -32,6 +32,7 @@ from toolgate_schedulers.shipped.alternatives import (
 )
 from toolgate_schedulers.shipped.ejection_reporter import EjectionReporter
 from toolgate_schedulers.shipped.facts_from_now import FactsFromNow
+from toolgate_schedulers.shipped.score.exploration import Exploration, Explorer
 from toolgate_schedulers.shipped.score.outcomes import Outcomes, agent_key
 from toolgate_schedulers.shipped.score.score import Option, describe, rank_keys
 from toolgate_schedulers.shipped.score.sticky import DECISION, Sticky
@@ -54,11 +55,20 @@ class HeuristicConfig(StrictModel):
     """False to replace nothing and only deny tools and agents that are not available."""
     sticky: Sticky = DECISION
     """Property that keeps calls together, as in the router. Goes with `strategy: best`."""
+    success_by: Sticky = DECISION
+    """Property by which success is remembered apart: for example with `label:team`, a tool that fails for one
+    team is left by this team's calls alone. Goes with `strategy: best`."""
+    explore: Exploration | None = None
+    """Share of the calls for which another one than the best is tried, to learn of it. Default: none. Goes
+    with `strategy: best`."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "HeuristicConfig":
-        if self.sticky != DECISION and self.strategy != "best":
-            raise ValueError("sticky: goes with strategy: best")
+        if self.explore is not None and self.strategy != "best":
+            raise ValueError("explore: goes with strategy: best")
+        for name in ("sticky", "success_by"):
+            if getattr(self, name) != DECISION and self.strategy != "best":
+                raise ValueError(f"{name}: goes with strategy: best")
         return self
 
 
@@ -113,8 +123,11 @@ def choose_best(config: HeuristicConfig, call: ToolSelecting, outcomes: Outcomes
     options = [Option(key, 0, 0, _is_own(call, one)) for key, one in found.items()]
     best = rank_keys(options, outcomes, now, 0, 1, call)[0]
     chosen = found[best.option.key]
-    outcomes.expect(call.id, best.option.key, now)
-    return _verdict_on(call, chosen, f"best ({describe(chosen.agent or chosen.tool, best)})")
+    outcomes.expect(call.id, best.option.key, now, explored=best.explored)
+    told = describe(chosen.agent or chosen.tool, best)
+    if best.explored and best.option.own:
+        return Continue(reason=told)
+    return _verdict_on(call, chosen, f"best ({told})")
 
 
 def _key_of(one: Alternative) -> str:
@@ -160,7 +173,12 @@ class Heuristic:
         self.turns: SharedCounter = MemoryCounter()
         self.outcomes = None
         if config.strategy == "best":
-            self.outcomes = Outcomes(list_rivals(config.groups), sticky=config.sticky)
+            self.outcomes = Outcomes(
+                list_rivals(config.groups),
+                sticky=config.sticky,
+                success_by=config.success_by,
+                explorer=Explorer(config.explore.share) if config.explore is not None else None,
+            )
         self._facts: FactsFromNow | None = None
         self._reporter: EjectionReporter | None = None
 

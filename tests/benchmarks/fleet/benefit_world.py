@@ -85,7 +85,7 @@ class _Attempt(NamedTuple):
     """Even number from 0 to 1: the call fails if it is below the chance of failure."""
     spread: float
     """Normal deviate of the duration."""
-    done: Callable[[bool], None]
+    done: Callable[..., None]
 
 
 @dataclass
@@ -258,19 +258,20 @@ class World:
         server, tool = self._servers[chosen], self.market.tools[chosen]
         asked_at = self.now
 
-        def done(well: bool, paid: float) -> None:
+        def done(well: bool, paid: float, signal: str) -> None:
             job.money += paid
             job.wasted += not well
-            self._tell(_end(ask, chosen, well, self.now - asked_at, paid))
+            told = {"signal": signal} if signal else {}
+            self._tell(_end(ask, chosen, well, self.now - asked_at, paid) | told)
             go_on(well)
 
         price = tool.price * (tokens[0] + 4 * tokens[1]) / 6000 if kind == LLM else tool.price
         attempt = _Attempt(
             ask, chosen, asked_at, luck.random(), luck.gauss(0, 1),
-            lambda well: done(well, price if well else price * tool.pays_failures),
+            lambda well, signal="": done(well, price if well else price * tool.pays_failures, signal),
         )  # fmt: skip
         if not server.takes(self.now):
-            self._at(AT_ONCE_S, lambda: attempt.done(False))
+            self._at(AT_ONCE_S, lambda: attempt.done(False, "429"))
         elif server.busy < tool.capacity:
             self._serve(server, attempt)
         else:

@@ -5,6 +5,10 @@ from mutation import BUS, SCHEDULERS, Mutant
 _TESTS = "../schedulers/shipped/test_score.py"
 _SCORE, _OUTCOMES = f"{SCHEDULERS}/shipped/score/score.py", f"{SCHEDULERS}/shipped/score/outcomes.py"
 _STICKY, _STICKY_TESTS = f"{SCHEDULERS}/shipped/score/sticky.py", "../schedulers/shipped/test_sticky.py"
+_SUMS, _WAITS_TESTS = f"{SCHEDULERS}/shipped/score/sums.py", "../schedulers/shipped/test_score_waits.py"
+_BY_TESTS = "../schedulers/shipped/test_success_by.py"
+_EXPLORATION = f"{SCHEDULERS}/shipped/score/exploration.py"
+_EXPLORED_TESTS = "../schedulers/shipped/test_exploration.py"
 _EJECTION = f"{SCHEDULERS}/shipped/score/ejection.py"
 _REPORTER = f"{SCHEDULERS}/shipped/ejection_reporter.py"
 _REPORTER_TESTS = "../schedulers/shipped/test_ejection_reporter.py"
@@ -26,7 +30,7 @@ _CHANGES = (
     (
         "a crowd is no slower",
         _SCORE,
-        "place * crowd if crowd > CROWD else 0.0, _aged_s(known)",
+        "place * crowd if queues else 0.0, _aged_s(known)",
         "0.0",
     ),
     ("calls flap between near equals", _SCORE, "else STAY if one.option.own else 0", "else 0"),
@@ -79,11 +83,11 @@ _CHANGES = (
         "slowest, fastest = max(known, default=0.0)",
         "slowest, fastest = 1.0",
     ),
-    ("time forgets nothing", _OUTCOMES, "0.5 ** (by_time + by_group", "0.5 ** (by_group"),
-    ("calls of the group forget nothing", _OUTCOMES, "0.5 ** (by_time + by_group", "0.5 ** (by_time"),
+    ("time forgets nothing", _SUMS, "0.5 ** (by_time + by_group", "0.5 ** (by_group"),
+    ("calls of the group forget nothing", _SUMS, "0.5 ** (by_time + by_group", "0.5 ** (by_time"),
     (
         "the last calls count no more than the first",
-        _OUTCOMES,
+        _SUMS,
         "+ calls / HALF_LIFE_CALLS)",
         "+ 0 * calls / HALF_LIFE_CALLS)",
     ),
@@ -95,19 +99,131 @@ _CHANGES = (
         "        if False:",
     ),
     ("a call is under way only by its fact", _OUTCOMES, "if decision not in self._under_way:", "if False:"),
-    ("a lost call is under way for ever", _OUTCOMES, "now - call.at < longest and", "True and"),
+    ("a lost call is under way for ever", _OUTCOMES, "now - call.at < LOST_S and", "True and"),
     (
         "a lost call is under way for a quarter of an hour",
-        _OUTCOMES,
+        _SUMS,
         "return min(LOST_S, max(LOST_MIN_S, LOST_TIMES * usual)) if usual else LOST_S",
         "return LOST_S",
     ),
-    ("waits are measured by the queue", _OUTCOMES, "        if places <= CROWD:\n", "        if True:\n"),
+    (
+        "waits are measured by the queue",
+        _SUMS,
+        "        if places <= CROWD or waited:\n",
+        "        if True:\n",
+    ),
     (
         "one call that takes long makes a tool slow",
         _SCORE,
         "share = known.under_way / (known.under_way + known.weight + PRIOR_CALLS)",
         "share = 1.0",
+    ),
+    ("a wait for a slot takes no time", _SCORE, "usual + known.wait_s", "usual", _WAITS_TESTS),
+    (
+        "a queue of which nothing is heard never ends",
+        _SUMS,
+        "self.waited - (now - self.waited_to)",
+        "self.waited",
+        _WAITS_TESTS,
+    ),
+    (
+        "the wait of one that let others pass is everybody's",
+        _SUMS,
+        "if now - waited >= self.waited_to - self.waited:",
+        "if True:",
+        _WAITS_TESTS,
+    ),
+    (
+        "calls that wait for a slot are no crowd",
+        _SUMS,
+        "EXPECTED_S + WAIT_TIMES * self.waited",
+        "EXPECTED_S",
+        _WAITS_TESTS,
+    ),
+    ("a wait is a tool's duration", _SUMS, "(seconds + waited) * places", "seconds * places", _WAITS_TESTS),
+    (
+        "one that is full is bad",
+        _OUTCOMES,
+        "            kept.record_refusal(now, refused)  # it is full, not bad\n            return\n",
+        "            kept.record_refusal(now, refused)\n",
+        _WAITS_TESTS,
+    ),
+    (
+        "one that is full gets calls",
+        _OUTCOMES,
+        "is_usable(now, OUT_S) and now >= kept.full_until",
+        "is_usable(now, OUT_S)",
+        _WAITS_TESTS,
+    ),
+    (
+        "a label's calls say nothing of their own",
+        _SCORE,
+        "found = options(call)",
+        "found = options()",
+        _BY_TESTS,
+    ),
+    (
+        "a label that was seen little knows nothing of the others",
+        _OUTCOMES,
+        "(tally.well + whole.success * VALUE_CALLS)",
+        "(tally.well + GUESS * VALUE_CALLS)",
+        _BY_TESTS,
+    ),
+    (
+        "a label remembers what was before an ejection",
+        _SUMS,
+        "        self.tallies.clear()\n",
+        "",
+        _BY_TESTS,
+    ),
+    (
+        "labels are remembered without bound",
+        _SUMS,
+        "if len(self.tallies) > MAX_VALUES:",
+        "if False:",
+        _BY_TESTS,
+    ),
+    (
+        "each replica tries others by its own dice",
+        _EXPLORATION,
+        'f"explore {decision}".encode()',
+        'f"{id(self)} {decision}".encode()',
+        _EXPLORED_TESTS,
+    ),
+    (
+        "no money bounds what is tried",
+        _EXPLORATION,
+        "self._sum + cost <= self._limit",
+        "True",
+        _EXPLORED_TESTS,
+    ),
+    (
+        "what other replicas try costs nothing",
+        _EXPLORATION,
+        "if self._limit is not None and self.draws(decision) and _is_explored(fact):",
+        "if False:",
+        _EXPLORED_TESTS,
+    ),
+    (
+        "a call that sticks tries others",
+        _OUTCOMES,
+        "self.explorer.draws(call.id) and not value_of(self._sticky, call)",
+        "self.explorer.draws(call.id)",
+        _EXPLORED_TESTS,
+    ),
+    (
+        "an ejected one is tried for its share",
+        _SCORE,
+        "for one in ranked[1:] if one.option.performance.is_usable",
+        "for one in ranked[1:]",
+        _EXPLORED_TESTS,
+    ),
+    (
+        "why another one was tried is not told",
+        _SCORE,
+        "MARK if rating.explored else ''",
+        "''",
+        _EXPLORED_TESTS,
     ),
     ("an end takes nothing off", _OUTCOMES, "            kept.open.pop(decision, None)\n", ""),
     (

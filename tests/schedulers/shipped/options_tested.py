@@ -82,6 +82,11 @@ TESTED: Final[dict[str, dict[str, str]]] = {
         ),
         "test_cost_aware_estimates.py::test_a_failure_is_forgotten_by_the_half_life": "half_life_s",
         "test_sticky.py::test_calls_of_a_session_stay_until_another_is_clearly_better": "sticky",
+        "test_success_by.py::test_a_tool_that_fails_for_one_team_is_left_by_that_team_alone": "success_by",
+        "test_exploration.py::test_a_share_of_the_calls_tries_the_one_of_which_least_is_known": (
+            "explore explore.share"
+        ),
+        "test_exploration.py::test_what_it_may_cost_in_a_window_bounds_it": "explore.cost explore.window",
         "test_cost_aware_delegations.py::test_the_weights_choose_among_agents": (
             "agents agents.*.cost agents.*.latency_s alternatives.*.agents"
         ),
@@ -103,6 +108,10 @@ TESTED: Final[dict[str, dict[str, str]]] = {
     "heuristic": {
         "test_heuristic.py::test_round_robin_takes_turns_over_all_replicas": "strategy",
         "test_sticky.py::test_calls_of_a_session_stay_until_another_is_clearly_better": "sticky",
+        "test_success_by.py::test_a_tool_that_fails_for_one_team_is_left_by_that_team_alone": "success_by",
+        "test_exploration.py::test_a_share_of_the_calls_tries_the_one_of_which_least_is_known": (
+            "explore explore.share"
+        ),
         "test_heuristic.py::test_random_is_fair_and_says_the_same_when_asked_twice": "seed",
         "test_heuristic.py::test_switched_off_it_only_denies_what_is_not_available": "override_enabled",
         "test_heuristic.py::"
@@ -203,6 +212,12 @@ TESTED: Final[dict[str, dict[str, str]]] = {
         ),
         "test_router.py::test_the_best_target_is_the_one_from_which_a_success_comes_soonest": (
             "routes.*.choose"
+        ),
+        "test_success_by.py::test_a_tool_that_fails_for_one_team_is_left_by_that_team_alone": (
+            "routes.*.success_by"
+        ),
+        "test_exploration.py::test_a_share_of_the_calls_tries_the_one_of_which_least_is_known": (
+            "routes.*.explore routes.*.explore.share"
         ),
         "test_options.py::test_a_target_that_fails_is_left_alone_as_its_fallback_says": (
             "routes.*.fallback routes.*.fallback.after routes.*.fallback.within_s routes.*.fallback.share "

@@ -84,3 +84,14 @@ async def test_a_shadow_tells_nothing_and_who_stops_or_begins_anew_shows_nothing
     assert shown("stops") == 1
     await one.reporter.stop()
     assert shown("stops") == 0
+
+
+def test_calls_that_try_an_alternative_are_counted_once_and_not_those_of_a_shadow():
+    shared = make_shared_state()
+    for name, shadow in (("tries", False), ("tries-in-shadow", True)):
+        one = Replica(shared, name, shadow=shadow)
+        for decision in ("d1", "d1", "d2"):  # asked twice about the first
+            one.outcomes.expect(decision, "a", 0.0, explored=True)
+            one.end(True)
+        counted_calls = metrics.value("toolgate_explored_total", scheduler=name, alternative="a")
+        assert counted_calls == (0 if shadow else 2)

@@ -317,7 +317,7 @@ async def test_the_scheduler_is_only_asked_about_what_a_route_begins_at():
         ("route: []", "route: unknown key; allowed: routes; did you mean routes?"),
         (
             "routes: [{from: a, too: b}]",
-            "routes.0.too: unknown key; allowed: agent, agent_targets, agents, arguments, choose, fallback",
+            "routes.0.too: unknown key; allowed: agent, agent_targets, agents, arguments, choose, explore",
         ),
         ("routes: [{to: b}]", "routes.0.from: Field required"),
         ("routes: [{from_: a, to: b}]", "routes.0.from_: unknown key"),

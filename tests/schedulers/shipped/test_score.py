@@ -8,14 +8,9 @@ from hypothesis import strategies as st
 from toolgate_bus.state.ejections import BACK, FAILURES, FAR_BELOW, TRY
 from toolgate_schedulers.shipped.score.ejection import Ejection
 from toolgate_schedulers.shipped.score.outcomes import (
-    EXPECTED_S,
     GUESS,
-    HALF_LIFE_GROUP,
     HALF_LIFE_S,
     IN_A_ROW,
-    LOST_MIN_S,
-    LOST_S,
-    LOST_TIMES,
     OUT_S,
     Outcomes,
     Performance,
@@ -27,6 +22,13 @@ from toolgate_schedulers.shipped.score.score import (
     rank_keys,
     rank_options,
     rate_options,
+)
+from toolgate_schedulers.shipped.score.sums import (
+    EXPECTED_S,
+    HALF_LIFE_GROUP,
+    LOST_MIN_S,
+    LOST_S,
+    LOST_TIMES,
 )
 
 pytestmark = pytest.mark.pure
@@ -41,6 +43,7 @@ performances = st.builds(
     weight=st.floats(0, 43),
     place_s=st.floats(0, 10),
     under_way=st.integers(0, 50),
+    wait_s=st.floats(0, 100),
     age_s=st.floats(0, 100),
     failure_cost=st.none() | st.integers(0, 10**9),
 )
@@ -87,7 +90,10 @@ def test_of_idle_and_sure_ones_it_is_the_plain_weighted_sum(found, for_cost, for
 def test_neither_the_currency_nor_the_unit_of_time_matters(found, for_cost, for_time, factor):
     def scaled(one):
         known = one.performance
-        times = {name: getattr(known, name) * factor for name in ("median_s", "usual_s", "place_s", "age_s")}
+        times = {
+            name: getattr(known, name) * factor
+            for name in ("median_s", "usual_s", "place_s", "wait_s", "age_s")
+        }
         if known.failure_cost is not None:
             times["failure_cost"] = known.failure_cost * factor
         return one._replace(

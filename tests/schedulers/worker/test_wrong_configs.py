@@ -86,6 +86,8 @@ FULL: dict[str, dict[str, Any]] = {
         "latency_weight": 0.5,
         "half_life_s": 60,
         "sticky": "session",
+        "success_by": "label:team",
+        "explore": {"share": 0.02, "cost": 1, "window": "hour"},
         "learn": True,
         "charge_llm": True,
         "admission": True,
@@ -99,6 +101,8 @@ FULL: dict[str, dict[str, Any]] = {
         "seed": 1,
         "override_enabled": True,
         "sticky": "tree",
+        "success_by": "label:team",
+        "explore": {"share": 0.02},
     },
     "loop-guard": {
         "same_call": {"times": 2, "within": 5},
@@ -154,7 +158,13 @@ FULL: dict[str, dict[str, Any]] = {
                 "targets": [{"to": "a", "weight": 1, "arguments": {"v": {"value": 1}}, "agent": "g"}],
                 "sticky": "session",
             },
-            {"from": "z", "targets": [{"to": "a"}, {"to": "b"}], "choose": "best"},
+            {
+                "from": "z",
+                "targets": [{"to": "a"}, {"to": "b"}],
+                "choose": "best",
+                "success_by": "label:team",
+                "explore": {"share": 0.02},
+            },
         ]
     },
     "slots": {

@@ -32,6 +32,7 @@ from toolgate_schedulers.shipped.alternatives import Groups, Name, list_rivals
 from toolgate_schedulers.shipped.cost_aware.amounts import Money
 from toolgate_schedulers.shipped.cost_aware.llm_prices import LlmConfig
 from toolgate_schedulers.shipped.durability import DurabilityConfig
+from toolgate_schedulers.shipped.score.exploration import Exploration, Explorer
 from toolgate_schedulers.shipped.score.outcomes import HALF_LIFE_S, Seconds
 from toolgate_schedulers.shipped.score.sticky import DECISION, Sticky
 
@@ -181,6 +182,24 @@ class Budget(StrictModel):
         return self.is_money and self.tools is None
 
 
+class PaidExploration(Exploration):
+    """Bounds of exploration, also in money."""
+
+    cost: Money | None = None
+    """Most money that such calls may cost in a window, as expected. Default: no limit."""
+    window: Annotated[int, BeforeValidator(_window, json_schema_input_type=int | str)] = Field(
+        default=DAY, validate_default=False
+    )
+    """Window of `cost`: `hour`, `day` or a number of seconds, which move on with the time."""
+
+    @field_validator("window")
+    @classmethod
+    def _check_window(cls, window: int) -> int:
+        if window <= 0:
+            raise ValueError("must be hour, day, or whole seconds")
+        return window
+
+
 class CostAwareConfig(StrictModel):
     """Configuration file of a cost-aware scheduler."""
 
@@ -208,6 +227,13 @@ class CostAwareConfig(StrictModel):
     """Property that keeps calls together: calls of the same `session`, `tree` of sessions, `agent` or
     `label:NAME` stay at one of the equivalents until another score is at least 30 % better. `decision`
     chooses for each call anew. Goes with a weight."""
+    success_by: Sticky = DECISION
+    """Property by which success is remembered apart: for example with `label:team`, a tool that fails for one
+    team is left by this team's calls alone. Goes with a weight."""
+    explore: PaidExploration | None = None
+    """Calls for which another of the equivalents is tried than the best one, to learn of it: their `share`,
+    and the most that they may `cost` in a `window`. Never a call that `sticky` keeps at its place. Default:
+    none. Goes with a weight."""
     learn: bool = Field(default=True, strict=True)
     """True to learn costs from the results of tools."""
     llm: LlmConfig | None = None
@@ -243,6 +269,12 @@ class CostAwareConfig(StrictModel):
         """Keys of the tools, agents and models among which it may choose, group by group."""
         models = [[f"{LLM}{name}" for name in group] for group in (self.llm.equivalents if self.llm else ())]
         return [*list_rivals(self.alternatives), *models]
+
+    @property
+    def explorer(self) -> Explorer:
+        """Explorer within the configured bounds, with nothing spent."""
+        bounds = self.explore
+        return Explorer() if bounds is None else Explorer(bounds.share, bounds.cost, bounds.window)
 
     @property
     def weighs(self) -> bool:
@@ -297,8 +329,11 @@ class CostAwareConfig(StrictModel):
 
     @model_validator(mode="after")
     def _says_something(self) -> "CostAwareConfig":
-        if self.sticky != DECISION and not self.weighs:
-            raise ValueError("sticky: goes with cost_weight or latency_weight, which choose")
+        for name in ("sticky", "success_by"):
+            if getattr(self, name) != DECISION and not self.weighs:
+                raise ValueError(f"{name}: goes with cost_weight or latency_weight, which choose")
+        if self.explore is not None and not self.weighs:
+            raise ValueError("explore: goes with cost_weight or latency_weight, which choose")
         if not self.model_fields_set:
             raise ValueError("is empty: give budgets, or alternatives with a cost_weight or latency_weight")
         return self

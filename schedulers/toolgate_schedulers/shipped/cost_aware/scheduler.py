@@ -140,6 +140,13 @@ def replacement(config: CostAwareConfig, candidates: Sequence[Candidate], chosen
     return f"{told}; it runs instead of {instead}."
 
 
+def explanation(config: CostAwareConfig, own: Candidate) -> str | None:
+    """Return the reason that a call stays as it is, if that is not because it is the best."""
+    if own.rating is None or not own.rating.explored:
+        return None
+    return describe_rating(own.name, own.rating, config.currency)
+
+
 def _affordable(
     config: CostAwareConfig,
     learned: CostHistory,
@@ -283,7 +290,9 @@ class CostAware:
         self.config = config
         self.outcomes = None
         if config.chooses:
-            self.outcomes = Outcomes(config.rivals, config.half_life_s, config.sticky)
+            self.outcomes = Outcomes(
+                config.rivals, config.half_life_s, config.sticky, config.success_by, config.explorer
+            )
         if self._reporter is not None:
             self._reporter.forget()
 
@@ -371,9 +380,10 @@ class CostAware:
     def _let(self, call: ToolSelecting, candidates: Sequence[Candidate], chosen: Candidate) -> Verdict:
         if self.outcomes is not None:
             # The fact of the decision comes a moment later; the next call must know already.
-            self.outcomes.expect(call.id, chosen.key, self._ticks())
+            explored = chosen.rating is not None and chosen.rating.explored
+            self.outcomes.expect(call.id, chosen.key, self._ticks(), explored=explored)
         if chosen.own:
-            return Continue()
+            return Continue(reason=explanation(self.config, chosen))
         reason = replacement(self.config, candidates, chosen)
         return Modify(tool=chosen.tool, arguments=chosen.arguments, agent_target=chosen.agent, reason=reason)
 

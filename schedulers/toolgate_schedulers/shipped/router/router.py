@@ -24,6 +24,7 @@ from toolgate_schedulers.shipped.ejection_reporter import EjectionReporter
 from toolgate_schedulers.shipped.facts_from_now import FactsFromNow
 from toolgate_schedulers.shipped.router.health import Fallback, TargetHealth
 from toolgate_schedulers.shipped.router.targets import Target, rank_targets
+from toolgate_schedulers.shipped.score.exploration import Exploration, Explorer
 from toolgate_schedulers.shipped.score.outcomes import Outcomes, outcome_of
 from toolgate_schedulers.shipped.score.score import Option, Rating, describe, rank_keys
 from toolgate_schedulers.shipped.score.sticky import DECISION, Sticky, key_of
@@ -57,6 +58,12 @@ class Route(CallMatcher):
     `label:NAME` go to the same one of the `targets`. `decision` chooses for each call anew, as happens for
     calls without the property. With `choose: best` they leave a target for one whose score is at least 30 %
     better."""
+    success_by: Sticky = DECISION
+    """Property by which success is remembered apart: for example with `label:team`, a tool that fails for one
+    team is left by this team's calls alone. Goes with `choose: best`."""
+    explore: Exploration | None = None
+    """Share of the calls for which another target than the best is tried, to learn of it. Default: none. Goes
+    with `choose: best`."""
     fallback: Fallback | None = None
     """Rules for targets that fail too often, and for the time when all fail; see below."""
     reason: Text | None = None
@@ -71,6 +78,10 @@ class Route(CallMatcher):
             raise ValueError(f"{given[0]}: goes with to; give each of the targets its own")
         if self.targets is None and "sticky" in self.model_fields_set:
             raise ValueError("sticky: goes with targets, of which one is chosen")
+        if self.success_by != DECISION and self.choose != "best":
+            raise ValueError("success_by: goes with choose: best")
+        if self.explore is not None and self.choose != "best":
+            raise ValueError("explore: goes with choose: best")
         if self.choose == "best" and self.targets is None:
             raise ValueError("choose: goes with targets, of which one is chosen")
         if self.targets is not None and not any(target.weight for target in self.targets):
@@ -120,7 +131,11 @@ class RouteState(NamedTuple):
         """Return the state of a route at the start."""
         health = TargetHealth(one.fallback, [target.key for target in (*one.aims, *one.standby)])
         keys = dict.fromkeys(target.key for target in one.aims)
-        return cls(health, Outcomes([keys], sticky=one.sticky) if one.choose == "best" else None)
+        if one.choose != "best":
+            return cls(health)
+        explorer = Explorer(one.explore.share) if one.explore is not None else None
+        outcomes = Outcomes([keys], sticky=one.sticky, success_by=one.success_by, explorer=explorer)
+        return cls(health, outcomes)
 
 
 _NOTHING_KNOWN: Final = RouteState(TargetHealth(None, ()))
@@ -163,7 +178,8 @@ def _apply_route(one: Route, call: ToolSelecting, state: RouteState, now: float)
         return Continue(reason=f"the call stays as it is: all its targets fail at present{_suffix_of(one)}")
     health.record_call(chosen.key, now)
     if state.outcomes is not None:
-        state.outcomes.expect(call.id, chosen.key, now)
+        explored = chosen.key in rated and rated[chosen.key].explored
+        state.outcomes.expect(call.id, chosen.key, now, explored=explored)
     failing = "" if chosen is here[0] else f"; {here[0].display_name} fails at present"
     if chosen.changes(call):
         own = call.tool_name if chosen.agent is None else call.agent_target or call.tool_name
@@ -178,7 +194,10 @@ def _apply_route(one: Route, call: ToolSelecting, state: RouteState, now: float)
         )
     if len(one.aims) == 1 and not failing:
         return None
-    return Continue(reason=f"stays at {chosen.display_name}{_suffix_of(one)}{failing}")
+    told = f"stays at {chosen.display_name}{_suffix_of(one)}{failing}"
+    if chosen.key in rated and rated[chosen.key].explored:
+        told += f"; {describe(chosen.display_name, rated[chosen.key])}"
+    return Continue(reason=told)
 
 
 def _suffix_of(one: Route) -> str:

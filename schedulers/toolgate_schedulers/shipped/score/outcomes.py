@@ -6,13 +6,12 @@ calls of it, after 200 calls of its group, and after the half-life. What is forg
 good enough to try it: a new alternative is tried, and a bad one is not bad for ever.
 
 An alternative is ejected after five failures running, or if its success is less than half of what its group's
-best one has. Facts come off a wire and may hold anything.
+best one has. One that refuses calls because there are too many is full, not bad: it is left alone until it
+takes calls again. Facts come off a wire and may hold anything.
 """
 
-import math
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import Field
@@ -30,16 +29,13 @@ from toolgate_bus.protocol.money import is_amount
 from toolgate_bus.protocol.names import MAX_NAME
 from toolgate_bus.state.ejections import BACK, FAILURES, FAR_BELOW, TRY
 
-from toolgate_schedulers.shipped.score.ejection import Ejection
-from toolgate_schedulers.shipped.score.sticky import DECISION, StickyPlaces
+from toolgate_schedulers.shipped.score.exploration import Explorer
+from toolgate_schedulers.shipped.score.sticky import DECISION, StickyPlaces, value_of
+from toolgate_schedulers.shipped.score.sums import LOST_S, Sums
 
 HALF_LIFE_S: Final = 600.0
 """Default half-life in seconds, which matters where calls are few."""
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False, strict=True)]
-HALF_LIFE_CALLS: Final = 30
-"""Half-life in calls of the alternative: some 43 calls count, enough to tell 90 % from 99 %."""
-HALF_LIFE_GROUP: Final = 200
-"""Half-life in calls of the group: one that gets no calls is tried about once in 800 of them."""
 GUESS: Final = 0.9
 """Chance of success of an alternative of which nothing is known: good enough to be tried."""
 GUESS_CALLS: Final = 3.0
@@ -50,25 +46,15 @@ FAR_BELOW_PART: Final = 0.5
 """Part of the best success in the group below which an alternative is ejected."""
 SURE_CALLS: Final = 10.0
 """Calls that must count before success is compared."""
+VALUE_CALLS: Final = SURE_CALLS
+"""Number of calls that the success of all calls counts for beside that of one value's calls."""
 OUT_S: Final = 10.0
 """Seconds of a first time out: a try costs one call, and a good alternative is missed until then."""
 MAX_CHANGES: Final = 64
 """Changes of ejections that are kept until somebody reports them."""
 MAX_UNDER_WAY: Final = 20_000
-LOST_S: Final = 900.0
-"""Longest time for which a call counts as under way if its end is not heard."""
-LOST_MIN_S: Final = 30.0
-LOST_TIMES: Final = 20.0
-"""The same as a multiple of the usual duration, and at least `LOST_MIN_S`: agents die while calls run, and
-lost calls must not look like a crowd, or like a tool that hangs."""
-EXPECTED_S: Final = 2.0
-"""Seconds in which the fact of a decision follows the verdict, unless a person is asked."""
-CROWD: Final = 4
-"""Number of calls that an alternative is believed to take at a time without a wait."""
 MAX_SECONDS: Final = 86_400.0
-SPREAD: Final = 0.4
-"""Normal deviate of the usual duration: of log-normal durations the mean lies near the 65th percentile."""
-_MIN_SECONDS: Final = 1e-4
+_TOO_MANY: Final = ("429", 429)
 _DELEGATED: Final = ("delegate:agent_completed", "delegate:error")
 UNDONE: Final = ("incomplete", "budget_exhausted", "error", "failed")
 """Statuses of delegations whose work is not done: the agent's LLM failed, or went on for too long."""
@@ -123,14 +109,18 @@ class Performance(NamedTuple):
     """Seconds that a call takes for each call under way, itself included; 0 if not known."""
     under_way: int = 0
     """Number of calls under way."""
+    wait_s: float = 0.0
+    """Seconds that a call which comes now waits for a slot."""
     age_s: float = 0.0
     """Mean seconds for which these have been under way."""
     failure_cost: float | None = None
     """Mean cost of a failed call in micro-units; None if not known."""
     is_usable: bool = True
-    """False while it is ejected."""
+    """False while it is ejected, or refuses calls because there are too many."""
     is_sure: bool = False
     """True if enough calls count to compare its success."""
+    of: str = ""
+    """Value of a property whose calls alone are meant by `success` and `calls`; empty for all calls."""
 
 
 UNKNOWN: Final = Performance()
@@ -147,111 +137,55 @@ class EjectionChange(NamedTuple):
     """Seconds in which it gets no calls. 0 if it is back."""
 
 
-@dataclass(slots=True)
-class _Sums:
-    """Decaying sums of one alternative."""
-
-    at: float
-    well: float = 0.0
-    badly: float = 0.0
-    seen: float = 0.0
-    times: float = 0.0
-    logs: float = 0.0
-    squares: float = 0.0
-    plain: float = 0.0
-    """Number of durations of calls that found no crowd."""
-    plain_logs: float = 0.0
-    plain_squares: float = 0.0
-    by_place: float = 0.0
-    places: float = 0.0
-    paid_failures: float = 0.0
-    paid: float = 0.0
-    in_a_row: int = 0
-    open: dict[str, float] = field(default_factory=dict)
-    """Decisions of the calls under way, with the times at which they began."""
-    begun: float = 0.0
-    """Sum of these times."""
-    group_calls: int = 0
-    ejection: Ejection = field(default_factory=Ejection)
-
-    def forget(self, now: float, half_life_s: float, group_calls: int, calls: int = 0) -> None:
-        by_time = max(0.0, now - self.at) / half_life_s
-        by_group = (group_calls - self.group_calls) / HALF_LIFE_GROUP
-        part = 0.5 ** (by_time + by_group + calls / HALF_LIFE_CALLS)
-        self.at, self.group_calls = max(self.at, now), group_calls
-        self.seen *= 0.5**by_time
-        self.well *= part
-        self.badly *= part
-        self.times *= part
-        self.logs *= part
-        self.squares *= part
-        self.plain *= part
-        self.plain_logs *= part
-        self.plain_squares *= part
-        self.by_place *= part
-        self.places *= part
-        self.paid_failures *= part
-        self.paid *= part
-
-    def reset(self) -> None:
-        self.well = self.badly = self.times = self.logs = self.squares = self.by_place = self.places = 0.0
-        self.plain = self.plain_logs = self.plain_squares = 0.0
-        self.in_a_row = 0
-
-    def durations(self) -> tuple[float, float]:
-        """Return the median and the 65th percentile of the durations; 0 if none is known.
-
-        Those of calls that found no crowd count, if there are any. What a queue has added says nothing about
-        an alternative that is idle now; and it must not be the measure of waits, or they grow without bound.
-        """
-        if self.plain > 1e-6:
-            return _quantiles(self.plain, self.plain_logs, self.plain_squares)
-        return _quantiles(self.times, self.logs, self.squares)
-
-    def longest_s(self) -> float:
-        """Return the time for which a call counts as under way if its end is not heard."""
-        usual = _quantiles(self.times, self.logs, self.squares)[1]
-        return min(LOST_S, max(LOST_MIN_S, LOST_TIMES * usual)) if usual else LOST_S
-
-    def record_time(self, seconds: float, places: int) -> None:
-        log = math.log(max(seconds, _MIN_SECONDS))
-        self.times += 1
-        self.logs += log
-        self.squares += log * log
-        if places <= CROWD:
-            self.plain += 1
-            self.plain_logs += log
-            self.plain_squares += log * log
-        # A line through the origin: calls that found a crowd say most about the wait in one.
-        self.by_place += seconds * places
-        self.places += places * places
-
-
 class _UnderWay(NamedTuple):
     key: str
     at: float
     places: int
+    """Number of calls under way with it, itself included; 0 if not known."""
+    waited: float
+    """Seconds that it waited for its slot."""
+    value: str = ""
+    """Value of the property by which success is remembered."""
 
 
 class Outcomes:
     """Outcomes of calls, by key of tool, agent or model. Times are seconds on any one clock."""
 
     def __init__(
-        self, groups: Iterable[Iterable[str]], half_life_s: float = HALF_LIFE_S, sticky: str = DECISION
+        self,
+        groups: Iterable[Iterable[str]],
+        half_life_s: float = HALF_LIFE_S,
+        sticky: str = DECISION,
+        success_by: str = DECISION,
+        explorer: Explorer | None = None,
     ) -> None:
         """Remember the keys of these groups of alternatives, and no others."""
+        self._success_by, self._sticky = success_by, sticky
+        self.explorer = explorer or Explorer()
         self._places = StickyPlaces(sticky) if sticky != DECISION else None
         self._group_of = {key: number for number, group in enumerate(groups) for key in group}
         self._group_calls = [0] * (max(self._group_of.values(), default=-1) + 1)
         self._half_life_s = half_life_s
-        self._kept: dict[str, _Sums] = {}
+        self._kept: dict[str, Sums] = {}
         self.changes: deque[EjectionChange] = deque(maxlen=MAX_CHANGES)
         """Ejections and their ends; whoever reports them takes them out."""
         self._under_way: dict[str, _UnderWay] = {}
         self._expected: dict[str, _UnderWay] = {}
 
-    def performance(self, key: str, now: float) -> Performance:
-        """Return how an alternative does."""
+    def performance(self, key: str, now: float, call: ToolSelecting | None = None) -> Performance:
+        """Return how an alternative does; for this call, if success is remembered by a property of calls."""
+        whole = self._whole(key, now)
+        value = "" if call is None else value_of(self._success_by, call)
+        kept = self._kept.get(key)
+        tally = kept.tallies.get(value) if kept is not None and value else None
+        if kept is None or tally is None or kept.ejection.is_over(now):
+            return whole
+        tally.forget(now, self._half_life_s, self._group_calls[self._group_of[key]])
+        calls = tally.well + tally.badly
+        success = (tally.well + whole.success * VALUE_CALLS) / (calls + VALUE_CALLS)
+        return whole._replace(success=success, calls=calls, of=value)
+
+    def _whole(self, key: str, now: float) -> Performance:
         kept = self._kept.get(key)
         if kept is None:
             return UNKNOWN
@@ -272,9 +206,10 @@ class Outcomes:
             kept.times,
             kept.by_place / kept.places if kept.places > 1e-6 else 0.0,
             len(kept.open),
+            kept.wait_s(now),
             max(0.0, now - kept.begun / len(kept.open)) if kept.open else 0.0,
             kept.paid / kept.paid_failures if kept.paid_failures > 1e-6 else None,
-            kept.ejection.is_usable(now, OUT_S),
+            kept.ejection.is_usable(now, OUT_S) and now >= kept.full_until,
             calls >= SURE_CALLS,
         )
 
@@ -289,21 +224,46 @@ class Outcomes:
         group = next((self._group_of[key] for key in keys if key in self._group_of), None)
         return self._places.find(group, call) if self._places is not None and group is not None else None
 
-    def expect(self, decision: str, key: str, now: float) -> None:
+    def explores(self, call: ToolSelecting) -> bool:
+        """Return whether a call may be used to try an alternative: one that sticks to a place is not."""
+        return self.explorer.draws(call.id) and not value_of(self._sticky, call)
+
+    def expect(self, decision: str, key: str, now: float, *, explored: bool = False) -> None:
         """Count a call as under way at once: the next call must know before the decision's fact comes."""
+        if explored:
+            self.explorer.record(decision, key, now)
         if decision not in self._under_way:
             self._begin(self._expected, decision, key, now)
 
-    def _begin(self, calls: "dict[str, _UnderWay]", decision: str, key: str, now: float) -> None:
+    def _begin(
+        self,
+        calls: "dict[str, _UnderWay]",
+        decision: str,
+        key: str,
+        now: float,
+        waited: float = 0.0,
+        value: str = "",
+    ) -> None:
+        expected = self._expected.get(decision)
         self._end(decision)
         self._give_up(now)
         if key not in self._group_of or len(decision) > MAX_NAME:
             return
         kept = self._sums(key, now)
+        self._give_up_lost(kept, now)
         kept.open[decision] = now
         kept.begun += now
         kept.ejection.record_call(now)
-        calls[decision] = _UnderWay(key, now, len(kept.open))
+        places = len(kept.open)
+        if calls is self._expected:
+            kept.expected[decision] = now
+        else:
+            kept.record_wait(waited, now)
+            if expected is not None and expected.key == key:
+                places = expected.places
+            elif waited:
+                places = 0  # only the replica that gave the verdict knows how many were before it
+        calls[decision] = _UnderWay(key, now, places, waited, value)
 
     def hear(self, fact: Mapping[str, Any], now: float) -> None:
         """Learn from a fact."""
@@ -328,7 +288,13 @@ class Outcomes:
             return
         key = known.key if known is not None else ended[0]
         if key in self._group_of:
-            self._record(key, ended[1], fact, known.places if known is not None else 0, now)
+            self._record(
+                key,
+                ended[1],
+                fact,
+                known or _UnderWay(key, now, 1, 0.0, value_of(self._success_by, fact)),
+                now,
+            )
 
     def _hear_decision(self, decision: str, fact: Mapping[str, Any], now: float) -> None:
         if fact.get("outcome") not in ("continue", "modify"):
@@ -336,7 +302,10 @@ class Outcomes:
             return
         key = self._key_of(fact)
         if isinstance(key, str):
-            self._begin(self._under_way, decision, key, now)
+            waited, value = _seconds(fact.get("waited")) or 0.0, value_of(self._success_by, fact)
+            self._begin(self._under_way, decision, key, now, waited, value)
+            if key in self._group_of:
+                self.explorer.hear(decision, key, fact, now)
             if self._places is not None and key in self._group_of:
                 self._places.record(self._group_of[key], fact, key)
 
@@ -350,9 +319,12 @@ class Outcomes:
             return agent_key(agent)
         return tool
 
-    def _record(self, key: str, well: bool, fact: Mapping[str, Any], places: int, now: float) -> None:
+    def _record(self, key: str, well: bool, fact: Mapping[str, Any], call: _UnderWay, now: float) -> None:
         kept, cost = self._sums(key, now), fact.get("cost")
         seconds = _seconds(fact.get("seconds"))
+        if not well and kept.ejection.until is None and (refused := _refusal(fact)) is not None:
+            kept.record_refusal(now, refused)  # it is full, not bad
+            return
         until = kept.ejection.until
         if kept.ejection.record_result(well, now, OUT_S):
             # What was before the trouble says nothing about the time after it.
@@ -364,12 +336,18 @@ class Outcomes:
         self._group_calls[group] += 1
         kept.forget(now, self._half_life_s, self._group_calls[group], 1)
         kept.seen += 1
+        if 0 < len(call.value) <= MAX_NAME:
+            tally = kept.tally(call.value, now)
+            tally.forget(now, self._half_life_s, self._group_calls[group], 1)
+            tally.well += well
+            tally.badly += not well
         # A call that failed may have ended at once. One that took longer than usual would have taken longer.
         if seconds is not None and (well or seconds > kept.durations()[1] > 0):
-            kept.record_time(seconds, max(1, places))
+            kept.record_time(seconds, call.places, call.waited)
         if well:
             kept.well += 1
             kept.in_a_row = 0
+            kept.full_s = 0.0
             return
         kept.badly += 1
         kept.in_a_row += 1
@@ -379,19 +357,19 @@ class Outcomes:
         if kept.in_a_row >= IN_A_ROW and kept.ejection.until is None:
             self._eject(key, kept, now, FAILURES, f"{IN_A_ROW} failures running")
 
-    def _eject(self, key: str, kept: _Sums, now: float, why: str, words: str) -> None:
+    def _eject(self, key: str, kept: Sums, now: float, why: str, words: str) -> None:
         kept.in_a_row = 0
         kept.ejection.eject(now, OUT_S)
         self._note(key, kept, now, why, words)
 
-    def _note(self, key: str, kept: _Sums, now: float, why: str, words: str) -> None:
+    def _note(self, key: str, kept: Sums, now: float, why: str, words: str) -> None:
         seconds = (kept.ejection.until or now) - now
         self.changes.append(EjectionChange(key, why, words, seconds))
 
-    def _sums(self, key: str, now: float) -> _Sums:
+    def _sums(self, key: str, now: float) -> Sums:
         kept = self._kept.get(key)
         if kept is None:
-            kept = self._kept[key] = _Sums(now, group_calls=self._group_calls[self._group_of[key]])
+            kept = self._kept[key] = Sums(now, group_calls=self._group_calls[self._group_of[key]])
         return kept
 
     def _end(self, decision: str) -> None:
@@ -399,34 +377,38 @@ class Outcomes:
         if call is not None:
             kept = self._kept[call.key]
             kept.open.pop(decision, None)
+            kept.expected.pop(decision, None)
             kept.begun = kept.begun - call.at if kept.open else 0.0
 
-    def _give_up_lost(self, kept: _Sums, now: float) -> None:
-        """Drop calls of one alternative whose ends must have been lost."""
-        longest = kept.longest_s() if kept.open else 0.0
-        while kept.open:
-            decision, at = next(iter(kept.open.items()))
-            if now - at < longest:
-                break
-            self._end(decision)
+    def _give_up_lost(self, kept: Sums, now: float) -> None:
+        """Drop calls of one alternative whose decisions or ends must have been lost."""
+        if not kept.open:
+            return
+        waits = kept.longest_wait_s()
+        for calls, longest in ((kept.expected, waits), (kept.open, max(kept.longest_s(), waits))):
+            while calls:
+                decision, at = next(iter(calls.items()))
+                if now - at < longest:
+                    break
+                self._end(decision)
 
     def _give_up(self, now: float) -> None:
         """Drop the oldest calls under way that are too old or too many."""
-        for calls, longest in ((self._expected, EXPECTED_S), (self._under_way, LOST_S)):
+        for calls in (self._expected, self._under_way):
             while calls:
                 decision, call = next(iter(calls.items()))
-                if now - call.at < longest and len(calls) <= MAX_UNDER_WAY:
+                if now - call.at < LOST_S and len(calls) <= MAX_UNDER_WAY:
                     break
                 self._end(decision)
 
 
-def _quantiles(count: float, logs: float, squares: float) -> tuple[float, float]:
-    """Return the median and the 65th percentile of log-normal durations; 0 if there are none."""
-    if count < 1e-6:
-        return 0.0, 0.0
-    mean = logs / count
-    spread = SPREAD * math.sqrt(max(0.0, squares / count - mean * mean))
-    return math.exp(mean), math.exp(mean + spread)
+def _refusal(fact: Mapping[str, Any]) -> float | None:
+    """Return the seconds after which a call that was refused because of too many may come back.
+
+    They are 0 if it does not say. None if it failed for another reason.
+    """
+    after = _seconds(fact.get("retry_after")) or 0.0
+    return after if after or fact.get("signal") in _TOO_MANY else None
 
 
 def _seconds(told: Any) -> float | None:

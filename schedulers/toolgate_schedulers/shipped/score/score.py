@@ -2,12 +2,12 @@
 
     score = (cost_weight x cost / dearest + latency_weight x seconds / slowest + failures) / chance of success
 
-`cost` is the expected cost of one call, whether it succeeds or not. `seconds` is the usual duration, or the
-time that the calls under way let expect, if that is longer. `dearest` and `slowest` are the highest plain
-values among the alternatives, so neither the currency nor the unit of time matters. A failed call costs the
-LLM a further request: it counts as much as a call of the dearest and slowest alternative. A request to an
-LLM that failed is only sent again. With all of them sure and idle, the score is the plain weighted sum of
-cost and latency.
+`cost` is the expected cost of one call, whether it succeeds or not. `seconds` is the usual duration with the
+wait for a slot, or the time that the calls under way let expect, if that is longer. `dearest` and `slowest`
+are the highest plain values among the alternatives, so neither the currency nor the unit of time matters. A
+failed call costs the LLM a further request: it counts as much as a call of the dearest and slowest
+alternative. A request to an LLM that failed is only sent again. With all of them sure and idle, the score is
+the plain weighted sum of cost and latency.
 """
 
 import math
@@ -18,7 +18,9 @@ from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.protocol.llm import LLM
 from toolgate_bus.protocol.money import format_amount
 
-from toolgate_schedulers.shipped.score.outcomes import CROWD, FAR_BELOW_PART, UNKNOWN, Outcomes, Performance
+from toolgate_schedulers.shipped.score.exploration import MARK
+from toolgate_schedulers.shipped.score.outcomes import FAR_BELOW_PART, UNKNOWN, Outcomes, Performance
+from toolgate_schedulers.shipped.score.sums import CROWD
 
 RETRY: Final = 1.0
 """Cost of a failure, as a part of the dearest and slowest alternative: that of a request to an LLM."""
@@ -59,6 +61,8 @@ class Rating(NamedTuple):
     """Expected cost of one call in micro-units."""
     seconds: float
     """Expected duration of one call that begins now."""
+    explored: bool = False
+    """True if it comes first to learn more of it."""
 
 
 def rate_options(options: Sequence[Option], cost_weight: float, latency_weight: float) -> list[Rating]:
@@ -94,12 +98,12 @@ def rank_keys(
     `call` sticks to the place of those that it belongs together with, if that is configured.
     """
 
-    def options() -> list[Option]:
+    def options(asked: ToolSelecting | None = None) -> list[Option]:
         if outcomes is None:
             return list(given)
-        return [one._replace(performance=outcomes.performance(one.key, now)) for one in given]
+        return [one._replace(performance=outcomes.performance(one.key, now, asked)) for one in given]
 
-    found = options()
+    found = options()  # all calls of an alternative say whether it is ejected
     failing = find_failing(found)
     if failing and outcomes is not None:
         best = max(one.performance.success for one in found)
@@ -111,11 +115,23 @@ def rank_keys(
                     f"{round(best * 100)} % of the best one's"
                 )
                 outcomes.eject(one.key, now, told)
-        found = options()
+    found = options(call)
     place = None
     if outcomes is not None and call is not None:
         place = outcomes.find_place((one.key for one in found), call)
-    return rank_options(found, cost_weight, latency_weight, place)
+    ranked = rank_options(found, cost_weight, latency_weight, place)
+    if outcomes is None or call is None or not outcomes.explores(call):
+        return ranked
+    tried = choose_unknown(ranked)
+    if tried is None or not outcomes.explorer.allows(tried.option.key, tried.cost, now):
+        return ranked
+    return [tried._replace(explored=True), *(one for one in ranked if one is not tried)]
+
+
+def choose_unknown(ranked: Sequence[Rating]) -> Rating | None:
+    """Return the alternative to the best one of which least is known; None if none may get calls now."""
+    others = [one for one in ranked[1:] if one.option.performance.is_usable]
+    return min(others, key=lambda one: one.option.performance.calls, default=None)
 
 
 def rank_options(
@@ -160,8 +176,11 @@ def describe(name: str, rating: Rating, currency: str | None = None) -> str:
     told = [] if currency is None else [format_amount(round(rating.cost), currency)]
     told.append(f"{rating.seconds:.2g} s")
     if round(known.calls):
-        told.append(f"{round(known.success * 100)} % of {round(known.calls)}")
-    return f"{name}: {', '.join(told)}"
+        told.append(
+            f"{round(known.success * 100)} % of {round(known.calls)}"
+            + (f" for {known.of}" if known.of else "")
+        )
+    return f"{MARK if rating.explored else ''}{name}: {', '.join(told)}"
 
 
 def _plain_s(one: Option) -> float:
@@ -179,7 +198,8 @@ def _expected_s(one: Option, fastest: float) -> float:
     usual = sure * known.usual_s + (1 - sure) * prior
     place = sure * known.place_s + (1 - sure) * prior / CROWD
     crowd = known.under_way + 1
-    return max(usual, place * crowd if crowd > CROWD else 0.0, _aged_s(known))
+    queues = crowd > CROWD or known.wait_s > 0
+    return max(usual + known.wait_s, place * crowd if queues else 0.0, _aged_s(known))
 
 
 def _aged_s(known: Performance) -> float:
