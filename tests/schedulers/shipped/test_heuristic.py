@@ -36,7 +36,10 @@ def chosen(verdict, tool):
         ({"strategy": "last"}, "strategy: Input should be 'first', 'round-robin', 'random' or 'best'"),
         ({"seed": "x"}, "seed: Input should be a valid integer"),
         ({"override_enabled": "no"}, "override_enabled: Input should be a valid boolean"),
-        ({"group": []}, "group: unknown key; allowed: explore, groups, override_enabled, seed, sticky, strategy"),
+        (
+            {"group": []},
+            "group: unknown key; allowed: explore, groups, override_enabled, seed, sticky, strategy",
+        ),
         ({"groups": [{"tools": ["a", "b"]}, {"tools": ["a", "c"]}]}, "groups: a is in two groups"),
         ({"groups": [{"agents": ["a", "b"]}, {"agents": ["b", "c"]}]}, "b is in two groups: put each agent"),
         ({"groups": [{"agents": ["a"]}]}, "groups.0.agents: List should have at least 2 items"),
