@@ -19,7 +19,7 @@ _CHANGES: Final[dict[str, ResultChange]] = {
 }
 
 
-class RuledResult(Protocol):
+class ComparableResult(Protocol):
     """A result as it was given: a `GivenResult`."""
 
     @property
@@ -55,7 +55,7 @@ class ComparedResult:
 
 
 def compare_results(
-    before: RuledResult | None, after: RuledResult | None, *, is_same_text: bool
+    before: ComparableResult | None, after: ComparableResult | None, *, is_same_text: bool
 ) -> ComparedResult:
     """Return the comparison of one result; None is one that nobody ruled on.
 

@@ -35,7 +35,7 @@ _MIN_SECONDS: Final = 1e-4
 
 
 @dataclass(slots=True)
-class Tally:
+class SuccessCount:
     """Decaying numbers of calls that did their work, and that did not: those with one value of a property."""
 
     at: float
@@ -86,7 +86,7 @@ class Sums:
     full_s: float = 0.0
     """Length of that time; 0 after a success."""
     group_calls: int = 0
-    tallies: dict[str, Tally] = field(default_factory=dict)
+    tallies: dict[str, SuccessCount] = field(default_factory=dict)
     """Successes by the value of a property, the least recent one first."""
     ejection: Ejection = field(default_factory=Ejection)
 
@@ -131,10 +131,10 @@ class Sums:
         usual = _quantiles(self.times, self.logs, self.squares)[1]
         return min(LOST_S, max(LOST_MIN_S, LOST_TIMES * usual)) if usual else LOST_S
 
-    def tally(self, value: str, now: float) -> Tally:
+    def tally(self, value: str, now: float) -> SuccessCount:
         """Return the tally of a value, a new one if there is none; the oldest ones beyond a number are
         forgotten."""
-        found = self.tallies.pop(value, None) or Tally(now, self.group_calls)
+        found = self.tallies.pop(value, None) or SuccessCount(now, self.group_calls)
         self.tallies[value] = found  # the least recent one comes first
         if len(self.tallies) > MAX_VALUES:
             del self.tallies[next(iter(self.tallies))]
@@ -180,7 +180,9 @@ class Sums:
         self.places += places * places
 
 
-def _part_left(of: Tally | Sums, now: float, half_life_s: float, group_calls: int, calls: int) -> float:
+def _part_left(
+    of: SuccessCount | Sums, now: float, half_life_s: float, group_calls: int, calls: int
+) -> float:
     """Return the part that still counts of what was remembered."""
     by_time = max(0.0, now - of.at) / half_life_s
     by_group = (group_calls - of.group_calls) / HALF_LIFE_GROUP
