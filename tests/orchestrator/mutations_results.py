@@ -406,4 +406,12 @@ MUTANTS = (
         "        self.give_back(call, decision)\n",
         "../orchestrator/turn/test_points.py::test_the_words_that_a_scheduler_changes_are_the_prompt",
     ),
+    Mutant(
+        "results",
+        "results of one decision are asked about at once",
+        f"{ORCHESTRATOR}/decision/gate.py",
+        "self._judging.setdefault(asking.id, asyncio.Lock())",
+        "asyncio.Lock()",
+        f"{_RULED}::test_results_of_one_decision_that_come_at_once_are_ruled_on_one_after_the_other",
+    ),
 )

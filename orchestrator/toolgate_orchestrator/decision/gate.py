@@ -22,6 +22,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal
+from weakref import WeakValueDictionary
 
 from toolgate_bus.protocol.delegation import TWO_AGENTS, two_agents
 from toolgate_bus.protocol.events import (
@@ -133,6 +134,8 @@ class Gate:
         self._unruled: dict[str, int] = {}
         """Tools on whose results nobody rules, each with the version of the roster that says so."""
         self._results = ResultRuler(config, client, self._redactor, self._dispatcher, self.note)
+        self._judging = WeakValueDictionary[str, asyncio.Lock]()
+        """Decisions of which results are being ruled on: verdicts are about a decision, so one at a time."""
         self._offer = ToolOffer(client) if client and not config.offer_denied else None
         self._shown: Tools = ()
         self._shown_count = 0
@@ -470,7 +473,8 @@ class Gate:
         `call` is the call that was asked about, and `decision` the decision that let it through; None if
         nobody was asked. `result` is what the tool returned, or its error, with `success` False. `ask` asks a
         person (default: as the gate was opened, unless that is `defer`); `on_hold` is as for `decide`. Raises
-        nothing for what schedulers or the bus do.
+        nothing for what schedulers or the bus do. Of several results of one decision, each waits for those
+        before it.
         """
         tool = call.tool if decision is None else decision.tool_name
         audience = self._result_audience(tool)
@@ -501,9 +505,11 @@ class Gate:
         async def ask_person(state: DecisionState, ruling: RulingResult, shown: SentResult) -> RulingResult:
             return await self._ask_person(state, ruling, asker, shown)
 
+        lock = self._judging.setdefault(asking.id, asyncio.Lock())
         before = DECISION.set(asking.id)
         try:
-            return await self._results.rule(state, result, audience, ask_person, success=success)
+            async with lock:
+                return await self._results.rule(state, result, audience, ask_person, success=success)
         finally:
             DECISION.reset(before)
 

@@ -102,11 +102,10 @@ class Calls:
 
         Without such a call nobody can rule on it, and it is withheld.
         """
-        found = [(one, ruling) for one, (name, ruling) in self._open.items() if name in (server, "")]
-        for one, ruling in found:
-            async with one.judging:
-                if (await ruling.give(asked)).changed:
-                    return False
+        found = [ruling for name, ruling in self._open.values() if name in (server, "")]
+        for ruling in found:
+            if (await ruling.give(asked)).changed:
+                return False
         return bool(found)
 
     @contextlib.contextmanager
@@ -178,8 +177,6 @@ class _OneCall:
     ) -> None:
         self._calls, self._exchange, self._params = calls, exchange, params
         self._name, self._arguments = name, arguments
-        self.judging = asyncio.Lock()
-        """Held while something of this call is ruled on: one decision rules on one result at a time."""
         self._modern = bool(version_of(params))
         self._session = text_of(params, SESSION) or calls._session
         self._waits_for = ""
@@ -387,7 +384,7 @@ class _OneCall:
         """Return what the client may see of this; its user is asked if that is possible during a request."""
         ask = self._elicit if self._calls.elicits and not self._modern else None
         self._waits_for = ""
-        async with self._tell_of_waiting(), self.judging:
+        async with self._tell_of_waiting():
             return await ruling.give(value, success=success, ask=ask, on_hold=self._note_hold)
 
     def _is_own(self, ruling: Ruling) -> bool:

@@ -127,6 +127,18 @@ async def test_a_result_is_asked_about_under_the_decision_with_the_call_that_ran
     assert asked[-1] == ("result", decision.id, "write", {"b": 2})
 
 
+async def test_results_of_one_decision_that_come_at_once_are_ruled_on_one_after_the_other(world):
+    def mask(call):
+        return Mask(parts=[MaskedPart("", None, None, "number")]) if call.result == "1" else Continue()
+
+    await world.scheduler("a", mask, **RESULTS)
+    gate = await world.gate()
+    decision = await gate.decide(Call("read", {}, ["read"]))
+    made = await asyncio.gather(*(given(gate, str(number), decision) for number in range(3)))
+    assert [one.value for one in made] == ["0", "[withheld: number]", "2"]
+    assert not gate._judging
+
+
 # ------------------------------------------------------------------ withheld
 
 
