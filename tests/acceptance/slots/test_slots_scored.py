@@ -11,7 +11,7 @@ from toolgate_orchestrator.decision.gate import Gate
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(90)]
 
 SCORE = {
-    "tools": {"quick": {"latency_s": 0.3}, "slow": {"latency_s": 1.0}},
+    "tools": {"quick": {"latency_s": 0.3}, "slow": {"latency_s": 0.5}},
     "alternatives": [{"tools": ["quick", "slow"]}],
     "latency_weight": 1.0,
 }
