@@ -49,18 +49,18 @@ async def test_a_tool_that_fails_for_one_team_is_left_by_that_team_alone(scored,
                 await run(gate, labels={"team": "dev"})
             failing = await run(gate, lambda tool: tool == "slow", labels={"team": "ops"})
             working = await run(gate, labels={"team": "dev"})
-            if (failing.tool_name, working.tool_name) != ("slow", "quick"):
-                return None
-            return failing.reason
+            is_apart = (failing.tool_name, working.tool_name) == ("slow", "quick")
+            return is_apart and "for ops" in (failing.reason or "")
 
-        assert "for ops" in await wait_until(apart, timeout=60)
+        await wait_until(apart, timeout=60)
 
 
-async def test_the_replicas_try_another_tool_for_the_same_share_of_calls(scored):
+async def test_the_replicas_try_another_tool_for_calls_that_their_ids_draw_and_for_no_other(scored):
     async with await scored(explore={"share": 0.3}) as gate:
         ran = [await run(gate) for _ in range(40)]
     tried = [one for one in ran if one.reason and one.reason.startswith("explored: ")]
     drawn = Explorer(0.3)
     assert tried
-    assert [one.id for one in tried] == [one.id for one in ran if drawn.draws(one.id)]
+    # Of those drawn, a call stays where it is while that is the least known.
+    assert {one.id for one in tried} <= {one.id for one in ran if drawn.draws(one.id)}
     assert "slow" in {one.tool_name for one in tried}
