@@ -48,6 +48,7 @@ settings.load_profile("toolgate")
 
 HERE = Path(__file__).parent
 DEPLOY = HERE / "deploy"
+CONTAINERS = DEPLOY / "containers"
 
 
 ONLY_PURE = ("pure and not system", "pure and not session and not system")
@@ -78,7 +79,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what `make test-fast` leaves out (whole sessions), and what deployments need; long files first."""
-    items.sort(key=lambda item: item.path.parent != HERE)  # then acceptance/ and attacks/, by their names
+    # Containers first, as one process runs all of them; then acceptance/ and attacks/, by their names.
+    items.sort(key=lambda item: (item.path.parent != CONTAINERS, item.path.parent != HERE))
     for item in items:
         if "agent" in getattr(item, "fixturenames", ()):
             item.add_marker("session")

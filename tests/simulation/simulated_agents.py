@@ -30,7 +30,8 @@ class SimulatedOrchestratorBus:
         self.watched: dict[str, None] = {}
         self.seen: dict[str, None] = {}
         """Whose verdict streams are read."""
-        self.is_read = self.may_interlock = True
+        self.is_read = True
+        self.may_interlock = lambda: True
         self._places: dict[str, int] = {}
         self._sent: dict[str, int] = {}
         self._streams: dict[str, Wire] = {}

@@ -1,8 +1,8 @@
 """Packs and reads the fact of unanimous decisions, in which every scheduler said continue: nearly all.
 
 One fact holds many decisions: their numbers as columns, and the common beginning of their questions only
-once. Readers see each as a decision of its own (`record.read_facts`). A `FactRun` gathers them, and the other
-facts that come between them. `docs/reference/wire.md` has the fields.
+once. Readers see each as a decision of its own (`record.read_facts`).
+`docs/reference/wire.md` has the fields.
 """
 
 import time
@@ -15,7 +15,7 @@ from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import packing
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
-from toolgate_bus.telemetry.unanimous import AT_ONCE, Batch, Group
+from toolgate_bus.telemetry.unanimous import Batch, FactRun, Group
 from toolgate_bus.transport.ports import FactItem
 
 MAX_QUESTION: Final = 32 * 1024
@@ -35,40 +35,21 @@ class NumberedItem(NamedTuple):
     item: FactItem
 
 
-class FactRun:
-    """Facts that follow each other and leave together.
+def pack_run(run: FactRun) -> list[FactItem]:
+    """Return all facts of a run, and count its decisions. Nothing may be added afterwards.
 
-    Unanimous decisions stand in one batch for each group of schedulers, whatever else comes between them.
+    They fit into one frame, or their items stand in the order of their numbers.
     """
-
-    __slots__ = ("_others", "batches", "room")
-
-    def __init__(self) -> None:
-        self.batches: dict[Group, Batch] = {}
-        self.room = AT_ONCE
-        """Number of facts that may still be added; each decision takes one."""
-        self._others: list[tuple[int, Callable[[], bytes]]] = []
-
-    def add(self, seq: int, make: Callable[[], bytes]) -> None:
-        """Add a fact of another kind, by its number and the function that makes its bytes."""
-        self.room -= 1
-        self._others.append((seq, make))
-
-    def pack(self) -> list[FactItem]:
-        """Return all facts, and count the decisions. Nothing may be added afterwards.
-
-        They fit into one frame, or their items stand in the order of their numbers.
-        """
-        epoch = time.time() - time.monotonic()
-        batches = self.batches.values()
-        for batch in batches:
-            metrics.agreed_close(batch)
-        others = [NumberedItem(seq, one) for seq, make in self._others for one in _make(make)]
-        made = [*others, *(one for batch in batches for one in pack_batch(batch, epoch))]
-        if len(made) > 1 and sum(len(one.item.item) for one in made) > packing.FULL_FRAME:
-            made = [*others, *(one for batch in batches for one in pack_batch(batch, epoch, parted=True))]
-        made.sort(key=_number)
-        return [one.item for one in made]
+    epoch = time.time() - time.monotonic()
+    batches = run.batches.values()
+    for batch in batches:
+        metrics.agreed_close(batch)
+    others = [NumberedItem(seq, one) for seq, make in run.others for one in _make(make)]
+    made = [*others, *(one for batch in batches for one in pack_batch(batch, epoch))]
+    if len(made) > 1 and sum(len(one.item.item) for one in made) > packing.FULL_FRAME:
+        made = [*others, *(one for batch in batches for one in pack_batch(batch, epoch, parted=True))]
+    made.sort(key=_number)
+    return [one.item for one in made]
 
 
 def _number(one: NumberedItem) -> int:

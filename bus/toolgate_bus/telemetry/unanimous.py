@@ -8,7 +8,7 @@ thread, readers may be others.
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any, Final
 
@@ -177,3 +177,24 @@ class UnanimousDecisions:
         self._on.clear()
         for noted in (self._seconds, *self._verdicts.values()):
             noted.merge_times()
+
+
+class FactRun:
+    """Facts that follow each other and leave together (`columnar.pack_run`).
+
+    Unanimous decisions stand in one batch for each group of schedulers, whatever else comes between them.
+    """
+
+    __slots__ = ("batches", "others", "room")
+
+    def __init__(self) -> None:
+        self.batches: dict[Group, Batch] = {}
+        self.room = AT_ONCE
+        """Number of facts that may still be added; each decision takes one."""
+        self.others: list[tuple[int, Callable[[], bytes]]] = []
+        """Facts of another kind: the number of each, and the function that makes its bytes."""
+
+    def add(self, seq: int, make: Callable[[], bytes]) -> None:
+        """Add a fact of another kind."""
+        self.room -= 1
+        self.others.append((seq, make))

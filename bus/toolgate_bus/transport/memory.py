@@ -199,8 +199,8 @@ class MemoryOrchestratorBus(OrchestratorBus):
 
     @property
     @override
-    def may_interlock(self) -> bool:
-        return True
+    def may_interlock(self) -> Callable[[], bool]:
+        return lambda: True
 
     @property
     @override

@@ -241,8 +241,8 @@ class OrchestratorBus(Protocol):
         """True if the bus may not have all queued facts yet."""
 
     @property
-    def may_interlock(self) -> bool:
-        """True if decisions may share a fact though others come between them.
+    def may_interlock(self) -> Callable[[], bool]:
+        """Function that returns whether decisions may share a fact though others come between them.
 
         All readers know that then, and few facts wait here.
         """

@@ -15,13 +15,13 @@ from typing import Any, Final
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.facts import record
-from toolgate_bus.facts.columnar import MAX_QUESTION, MAX_RECIPIENTS, FactRun
+from toolgate_bus.facts.columnar import MAX_QUESTION, MAX_RECIPIENTS, pack_run
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import IN_PROCESS, Decision, Mask, ReceivedVerdict
 from toolgate_bus.protocol.fact_events import ENDS, TOOL_ENDS
 from toolgate_bus.telemetry import metrics, tracing
 from toolgate_bus.telemetry.fact_metrics import decides, trace_id
-from toolgate_bus.telemetry.unanimous import Group
+from toolgate_bus.telemetry.unanimous import FactRun, Group
 from toolgate_bus.transport.ports import FactItem
 
 from toolgate_orchestrator.decision.config import ToolgateConfig
@@ -126,7 +126,7 @@ class DecisionRecorder:
             )
         else:
             note = (tool, agent, now - call.started, call.id, call.body, now, seq, *_timings_of(group, heard))
-        if run is None or not run.room or not (group in run.batches or client.bus.may_interlock):
+        if run is None or not run.room or not (group in run.batches or client.may_interlock()):
             client.run = run = FactRun()
             run.batches[group] = metrics.agreed_batch(group, note)
             client.fact(partial(_pack, client, run))
@@ -330,7 +330,7 @@ def _timings_of(group: Group, heard: Sequence[ReceivedVerdict]) -> list[Any]:
 def _queue(client: GateClient, seq: int, make: Callable[[], bytes]) -> None:
     """Queue a fact that is no unanimous decision, with those that wait where readers know that."""
     run = client.run
-    if run is not None and run.room and client.bus.may_interlock:
+    if run is not None and run.room and client.may_interlock():
         run.add(seq, make)
     else:
         client.run = None  # later unanimous decisions come after this fact
@@ -341,7 +341,7 @@ def _pack(client: GateClient, run: FactRun) -> list[FactItem]:
     """Return the facts of a run, which ends now."""
     if client.run is run:
         client.run = None
-    return run.pack()
+    return pack_run(run)
 
 
 def own_fields(fact: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,11 +8,10 @@ with its arguments. The schedulers that come with Toolgate change nothing in a q
 from typing import Any, Final
 
 from toolgate_bus.errors import CodecError
-from toolgate_bus.protocol import packing
+from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import ToolSelecting
 
 from toolgate_schedulers.author.scheduler import Scheduler
-from toolgate_schedulers.worker.question_reader import QuestionReader
 
 SHIPPED: Final = "toolgate_schedulers.shipped."
 _CONTAINERS: Final = frozenset((dict, list))
@@ -34,7 +33,7 @@ class QuestionCache:
     def __init__(self) -> None:
         self._frames: dict[bytes, tuple[bytes, list[packing.Item | CodecError]]] = {}
         self._questions: dict[bytes, tuple[packing.Item, ToolSelecting]] = {}
-        self._reader = QuestionReader()
+        self._reader = codec.QuestionReader()
 
     def clear(self) -> None:
         """Forget the batch before, as another one begins. What is left of it is decoded again."""

@@ -35,7 +35,6 @@ from toolgate_schedulers.worker.active_versions import ActiveVersions, Scheduler
 from toolgate_schedulers.worker.answers import AnswerWriter
 from toolgate_schedulers.worker.holds import KEEPING_SHARE, ReplyTo, StoredHolds, deny_unstored
 from toolgate_schedulers.worker.question_cache import QuestionCache, changes_nothing
-from toolgate_schedulers.worker.question_reader import QuestionReader
 from toolgate_schedulers.worker.replica import name_replica
 from toolgate_schedulers.worker.table_publisher import TablePublisher
 from toolgate_schedulers.worker.task_pool import CONCURRENCY, TaskPool, TaskSlot
@@ -115,7 +114,7 @@ class Worker:
         self._read_items = packing.items if questions is None else questions.items
         self._read_question: Callable[[packing.Item], ToolSelecting]
         if questions is None:
-            self._read_question = QuestionReader().read
+            self._read_question = codec.QuestionReader().read
         else:
             self._read_question = questions.shared if changes_nothing(scheduler) else questions.own
         self._queue: deque[Job] = deque()

@@ -28,7 +28,7 @@ def test_a_decision_passes_few_files_and_few_hands(
     if len(passed) > files or handed > hand_overs:  # what looks after connections may fall into a trace
         again = _trace(option)
         passed, handed = passed & _files(again), min(handed, _hand_overs(again))
-    assert len(passed) <= files, sorted(passed)
+    assert len(passed) <= files, "\n".join(sorted(passed))
     assert handed <= hand_overs
 
 

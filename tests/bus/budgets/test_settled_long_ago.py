@@ -116,15 +116,6 @@ async def test_what_was_settled_in_the_slice_of_hours_before_this_one_is_known_a
     assert await spent(ledger) == [(42, 0)]
 
 
-async def test_a_mark_is_kept_as_long_as_the_first_of_its_place(commands, ledger):
-    await settle(ledger, "0123a")
-    (place,) = await commands.execute("KEYS", f"{PREFIX}:s:*")
-    await commands.execute("PEXPIRE", place, KEPT_MS)
-    await settle(ledger, "0123b")
-    assert await commands.execute("HLEN", place) == 2
-    assert KEPT_MS - 60_000 < await commands.execute("PTTL", place) <= KEPT_MS
-
-
 async def test_an_account_in_use_is_kept_at_least_its_time_and_not_set_anew_by_each_call(commands, ledger):
     hour, place = Account("hour/fleet", 1000, keep_s=3600), f"{PREFIX}:a:hour/fleet:0"
 

@@ -1,6 +1,6 @@
 """Mutations of what is packed or read once for many decisions: facts, and the first part of questions."""
 
-from mutation import BUS, ORCHESTRATOR, SCHEDULERS, Mutant
+from mutation import BUS, ORCHESTRATOR, Mutant
 
 COLUMNS = "../bus/facts/test_columnar.py"
 IN_ORDER = f"{COLUMNS}::test_facts_of_all_kinds_are_read_in_the_order_of_their_numbers"
@@ -41,7 +41,7 @@ MUTANTS = (
         "record",
         "readers that know no offsets are sent them",
         f"{ORCHESTRATOR}/decision/recorder.py",
-        "    if run is not None and run.room and client.bus.may_interlock:\n",
+        "    if run is not None and run.room and client.may_interlock():\n",
         "    if run is not None and run.room:\n",
         "../orchestrator/decision/test_gate.py"
         "::test_other_facts_come_between_decisions_that_share_one_only_if_all_readers_know_that",
@@ -50,24 +50,24 @@ MUTANTS = (
         "record",
         "any number of facts waits in others",
         f"{BUS}/transport/redis/asking/publisher.py",
-        "return len(self._waiting) >= MANY_WAITING",
-        "return False",
+        "return self.reads_offsets and len(self._waiting) < MANY_WAITING",
+        "return self.reads_offsets",
         f"{COLUMNS}::test_while_many_facts_wait_each_counts_for_itself",
     ),
     Mutant(
         "worker",
         "what follows the first part of a question is believed",
-        f"{SCHEDULERS}/worker/question_reader.py",
+        f"{BUS}/protocol/codec.py",
         "if type(rest) is not dict or not _is_usual(rest):",
         "if type(rest) is not dict:",
-        "../schedulers/worker/test_question_reader.py",
+        "../bus/protocol/test_question_reader.py",
     ),
     Mutant(
         "worker",
         "the first part of a question may end anywhere",
-        f"{SCHEDULERS}/worker/question_reader.py",
-        "first.keys() != _FIRST:",
+        f"{BUS}/protocol/codec.py",
+        "first.keys() != _FIRST_FIELDS:",
         "False:",
-        "../schedulers/worker/test_question_reader.py",
+        "../bus/protocol/test_question_reader.py",
     ),
 )

@@ -10,14 +10,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from toolgate_bus.errors import CodecError
 from toolgate_bus.facts import record
-from toolgate_bus.facts.columnar import MAX_QUESTION, MAX_RECIPIENTS, FactRun, pack_batch
+from toolgate_bus.facts.columnar import MAX_QUESTION, MAX_RECIPIENTS, pack_batch, pack_run
 from toolgate_bus.facts.entries import read_entry
 from toolgate_bus.facts.sequence import SeenNumbers
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import Decision, ReceivedVerdict
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry import metrics
-from toolgate_bus.telemetry.unanimous import AT_ONCE, Batch
+from toolgate_bus.telemetry.unanimous import AT_ONCE, Batch, FactRun
 from toolgate_bus.transport.redis.asking.fact_buffer import FactBuffer
 from toolgate_bus.transport.redis.asking.publisher import MANY_WAITING, Publisher
 
@@ -139,29 +139,31 @@ kinds = st.lists(st.sampled_from(["other", "cost", "policy"]), min_size=1, max_s
 def test_facts_of_all_kinds_are_read_in_the_order_of_their_numbers(kinds, size, before):
     buffer = FactBuffer()
     alone = [partial(record.other_fact, {"event": "cost"}, number + 1, 0.0) for number in range(before)]
-    frames = buffer.add([*alone, RunOf(kinds, size, before + 1).run.pack])
+    frames = buffer.add([*alone, partial(pack_run, RunOf(kinds, size, before + 1).run)])
     found = [[fact["seq"] for fact in read_entry(frame)] for frame, _ in frames]
     assert [seq for each in found for seq in each] == list(range(1, before + len(kinds) + 1))
     assert sum(facts for _, facts in frames) == before + len(kinds)
 
 
 def test_decisions_share_a_fact_whatever_comes_between_them():
-    packed = RunOf(["cost", "other"] * 20, 300).run.pack()
+    packed = pack_run(RunOf(["cost", "other"] * 20, 300).run)
     assert sorted(one.facts for one in packed) == [1] * 20 + [20]
 
 
 async def test_while_many_facts_wait_each_counts_for_itself():
     waiting = Publisher(Keys("ns"), "o-1", lambda orchestrator, frames: False)
+    assert not waiting.may_interlock()
+    waiting.reads_offsets = True
     for number in range(MANY_WAITING):
-        assert not waiting.is_behind
+        assert waiting.may_interlock()
         waiting.fact(partial(record.other_fact, {"event": "cost"}, number + 1, 0.0))
-    assert waiting.is_behind
+    assert not waiting.may_interlock()
 
 
 def test_a_fact_that_cannot_be_made_delays_no_other():
     run = RunOf(["cost", "other", "cost"], 0).run
     run.add(4, partial(int, "x"))
-    assert sum(one.facts for one in run.pack()) == 3
+    assert sum(one.facts for one in pack_run(run)) == 3
 
 
 GOOD = {

@@ -290,11 +290,11 @@ async def test_decisions_that_all_agreed_on_are_one_fact_by_what_was_said_alone(
 
 @pytest.mark.parametrize("may_interlock", [True, False])
 async def test_other_facts_come_between_decisions_that_share_one_only_if_all_readers_know_that(
-    world, monkeypatch, may_interlock
+    world, may_interlock
 ):
     await world.scheduler("picky", lambda call: Deny(reason="no") if call.tool_name == "bash" else Continue())
     gate = await world.gate()
-    monkeypatch.setattr(type(gate._client.bus), "may_interlock", may_interlock)
+    gate._client.may_interlock = lambda: may_interlock
     facts = []
     gate._client.fact = facts.append
     for tool in ("search", "bash", "search"):

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from toolgate_bus.errors import CodecError
-from toolgate_bus.facts.columnar import FactRun
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.agents import LiveAgent, Stop
 from toolgate_bus.protocol.names import OPERATOR
@@ -19,6 +18,7 @@ from toolgate_bus.protocol.pauses import Pause, StandingPauses, StandingStops
 from toolgate_bus.ruling.breaker import Breaker
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.telemetry.unanimous import FactRun
 from toolgate_bus.transport.ports import HoldPlace, Member, OrchestratorBus
 
 from toolgate_orchestrator.decision.deferral.claims import StandingClaims
@@ -56,7 +56,7 @@ class GateClient:
     def __init__(self, bus: OrchestratorBus, where: str = "the bus") -> None:
         """Make a client; `where` names the bus in words."""
         self.bus, self.where = bus, where
-        self.ask, self.fact = bus.ask, bus.fact
+        self.ask, self.fact, self.may_interlock = bus.ask, bus.fact, bus.may_interlock
         self.breaker = Breaker()
         self.directory = SchedulerDirectory()
         self.tables = LocalTables(bus)

@@ -220,9 +220,8 @@ local function mark_of(one, late)
 end
 local function mark(one, words)
   local key = slice_key(one, 0)
-  local is_first = redis.call('EXISTS', key) == 0
   redis.call('HSET', key, one, words)
-  if is_first then redis.call('PEXPIRE', key, 2 * slice_ms) end
+  redis.call('PEXPIRE', key, 2 * slice_ms)
 end
 local function mark_settled(one, phase, owner) mark('r' .. one, (phase or '') .. ' ' .. (owner or '')) end
 -- Return the record of a decision; of one that was settled a while ago, its state, phase and owner.

@@ -137,7 +137,7 @@ class RedisOrchestratorBus(OrchestratorBus):
             self._agents,
             self._schedulers.watched,
         )
-        self._was_up = self._is_read = self._has_met = self._reads_offsets = False
+        self._was_up = self._is_read = self._has_met = False
         self._problem = ""
         self._failure: ConfigError | None = None
         self._started = False
@@ -270,8 +270,8 @@ class RedisOrchestratorBus(OrchestratorBus):
 
     @property
     @override
-    def may_interlock(self) -> bool:
-        return self._reads_offsets and not self._outbox.is_behind
+    def may_interlock(self) -> Callable[[], bool]:
+        return self._outbox.may_interlock
 
     @property
     @override
@@ -421,7 +421,7 @@ class RedisOrchestratorBus(OrchestratorBus):
     def _adopt(self, view: RosterView) -> None:
         self._is_read = self._is_read or view.readers > 0
         self._outbox.compressor.is_on = view.all_read(COMPRESSED)
-        self._reads_offsets = view.all_read(OFFSETS)
+        self._outbox.reads_offsets = view.all_read(OFFSETS)
         present = (*view.members, *view.gone)
         if self._schedulers.adopt(present, time.monotonic()):
             self._listener.on_roster_change(present)

@@ -84,6 +84,8 @@ class Publisher:
         self._unconfirmed: list[_QuestionFrame] = []
         """Questions that may be lost, as their connection ended before their confirmations came."""
         self._waiting: list[Callable[[], FactPayload]] = []
+        self.reads_offsets = False
+        """True if all readers know decisions that share a fact though others came between them."""
         """Facts to write, each as a function that makes its bytes, so that no decision waits for that."""
         self._along_at = 0.0
         """Time from which they go along with questions (`time.monotonic`)."""
@@ -250,10 +252,12 @@ class Publisher:
             self._hurries = True
             asyncio.get_running_loop().call_soon(self._write_facts)
 
-    @property
-    def is_behind(self) -> bool:
-        """True if many facts wait, as the server takes none: `MAX_WAITING` is then to bound each of them."""
-        return len(self._waiting) >= MANY_WAITING
+    def may_interlock(self) -> bool:
+        """Return whether decisions may share a fact though others come between them.
+
+        Not while many facts wait, as the server takes none: `MAX_WAITING` is then to bound each of them.
+        """
+        return self.reads_offsets and len(self._waiting) < MANY_WAITING
 
     @property
     def has_open_facts(self) -> bool:

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import codec, packing
-from toolgate_schedulers.worker import question_reader
-from toolgate_schedulers.worker.question_reader import MAX_BODY, MAX_KNOWN, QuestionReader
+from toolgate_bus.protocol.codec import MAX_BODY, MAX_KNOWN, QuestionReader
 
 pytestmark = pytest.mark.pure
 
@@ -115,7 +114,7 @@ def test_a_question_that_was_tampered_with_is_read_or_refused_as_if_it_were_the_
 def test_what_is_known_is_not_decoded_again(monkeypatch):
     reader = QuestionReader()
     assert knows(reader, packing.pack({**FIRST, **REST})) == 1
-    monkeypatch.setattr(question_reader.codec, "question", None)
+    monkeypatch.setattr(codec, "question", None)
     read = reader.read(item(packing.pack({**FIRST, **REST, "tool_input": {"b": 2}})))
     assert (read.tool_input, read.available_tools, read.labels) == ({"b": 2}, ("t", "u"), {"team": "a"})
 
