@@ -8,7 +8,7 @@ from doors import DOORS, NAMES
 from known import KNOWN, count_visits, is_tried, mended, sample, surprises
 from siege import plan
 
-pytestmark = pytest.mark.pure
+pytestmark = [pytest.mark.pure, pytest.mark.system]
 LEAST = 150
 """Cases at each door."""
 SHARE = 15_000 / 200_000
