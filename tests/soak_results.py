@@ -9,10 +9,8 @@ other doors are tried, and a line says so.
 
 import argparse
 import asyncio
-import os
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -37,7 +35,8 @@ def main() -> int:
     doors = [one for one in given.doors.split(",") if one]
     if unknown := {*doors} - {*NAMES} or not doors:
         options.error(f"--doors: unknown {unknown}. Choose among: {', '.join(NAMES)}")
-    _move(doors)
+    if absent := [one for one in doors if one not in DOORS]:
+        frameworks.go_on_in(ENVIRONMENT, absent)
     doors = [one for one in doors if one in DOORS]
     if not doors:
         return 3
@@ -55,20 +54,6 @@ def main() -> int:
     print(f"{found.summary()}, seed {given.seed}, {time.monotonic() - began:.0f} s")
     print("\n".join(found.violations[:5]))
     return 1 if found.violations else 0
-
-
-def _move(doors: Sequence[str]) -> None:
-    """Go on in the environment that has the frameworks, if a door needs one; say so where that cannot be."""
-    absent = [one for one in doors if one not in DOORS]
-    if not absent:
-        return
-    try:
-        python = frameworks.environment_of(ENVIRONMENT)
-    except frameworks.NoPackages as error:
-        print(f"not tried, as their packages cannot be had: {', '.join(absent)}: {error}", file=sys.stderr)
-        return
-    path = os.pathsep.join(str(frameworks.ROOT / one) for one in frameworks.PACKAGES)
-    os.execve(python, [str(python), *sys.argv], {**os.environ, "PYTHONPATH": path})
 
 
 if __name__ == "__main__":

@@ -76,6 +76,17 @@ def environment_of(name, install_s=INSTALL_S):
         return python
 
 
+def go_on_in(name, absent):
+    """Start this program anew in an environment that has the absent doors; say so where it cannot be made."""
+    try:
+        python = environment_of(name)
+    except NoPackages as error:
+        print(f"not tried, as their packages cannot be had: {', '.join(absent)}: {error}", file=sys.stderr)
+        return
+    path = os.pathsep.join(str(ROOT / one) for one in PACKAGES)
+    os.execve(python, [str(python), *sys.argv], {**os.environ, "PYTHONPATH": path})
+
+
 def hold(name, *, where=None, keep=False, quiet=False, install_s=INSTALL_S):
     """Run the kit on one, as this checkout has it; its exit code. Raises NoPackages.
 

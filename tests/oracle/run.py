@@ -15,11 +15,10 @@ import fnmatch
 import json
 import logging
 import multiprocessing
-import os
 import sys
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "adapters"))
@@ -46,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         gone = take_out(asyncio.run(sample(name)) for name in FAMILIES)
         print("\n".join(gone) or "Nothing is mended.")
         return 0
-    _move(options.door or NAMES)
+    if absent := sorted({*(options.door or NAMES)} - {*DOORS}):
+        frameworks.go_on_in(ENVIRONMENT, absent)
     doors = tuple(name for name in options.door or NAMES if name in DOORS)
     if options.door and set(options.door) - set(DOORS):
         return 3
@@ -83,20 +83,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print counts and examples as JSON")
     parser.add_argument("--mended", action="store_true", help="take what is mended out of known.yaml")
     return parser
-
-
-def _move(doors: Collection[str]) -> None:
-    """Go on in the environment that has the frameworks, where some door needs one; say so where it cannot."""
-    absent = sorted(set(doors) - set(DOORS))
-    if not absent:
-        return
-    try:
-        python = frameworks.environment_of(ENVIRONMENT)
-    except frameworks.NoPackages as error:
-        print(f"not tried, as their packages cannot be had: {', '.join(absent)}: {error}", file=sys.stderr)
-        return
-    path = os.pathsep.join(str(ROOT / one) for one in frameworks.PACKAGES)
-    os.execve(python, [str(python), *sys.argv], {**os.environ, "PYTHONPATH": path})
 
 
 _done = multiprocessing.Array("q", 1)

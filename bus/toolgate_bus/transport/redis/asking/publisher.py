@@ -32,6 +32,7 @@ MAX_INBOXES: Final = 1024
 MAX_WAITING: Final = 10_000
 """Maximum number of waiting facts; further ones are dropped."""
 MANY_WAITING: Final = 100
+"""Number of waiting facts from which on each counts for itself, as `MAX_WAITING` is to bound them."""
 ALONG_S: Final = 0.005
 """Seconds that facts wait for company before they go along with questions: a write of their own costs more
 than they do."""
