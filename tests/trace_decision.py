@@ -1,7 +1,8 @@
 """How far one decision goes through the code: python tests/trace_decision.py [--modify] [--guard]
 
 Two scheduler processes on a real server answer a plain continue, or the first a modify, which the second
-verifies; the gate and both schedulers count each call into the three packages while twenty decisions are made.
+verifies; the gate and both schedulers count each call into the three packages while twenty decisions are
+made.
 With `--guard` the call is one of a function that a `Guard` has made a tool, to its end. Told are the files
 that every decision enters, how many of them are leaves (some decision calls no other file from there), and
 the fewest calls and changes from file to file. It runs on other versions, too, by PYTHONPATH.
