@@ -51,7 +51,7 @@ test: $(TEST) ## run the tests, on an embedded server
 test-newest: $(BIN)/python ## the pure tests on the newest versions that are allowed
 	@find $(NEWEST) -maxdepth 1 -name .installed -mmin +1440 -delete 2>/dev/null || true
 	@$(MAKE) --no-print-directory $(NEWEST)/.installed
-	@TOOLGATE_EXAMPLES=50 $(NEWEST)/bin/python -m pytest -q -m "pure and not system" -n auto
+	@TOOLGATE_EXAMPLES=30 $(NEWEST)/bin/python -m pytest -q -m "pure and not system" -n auto
 
 test-system: $(DEV) ## those with Prometheus, a browser, own environments
 	@$(BIN)/python -m pytest -q -m system -n 3 $(BY_FILE)
@@ -111,9 +111,8 @@ test-fast: $(DEV) ## run the pure part of the tests: no server, a few seconds
 lint: $(DEV) ## check format, style, types, imports, names and documents
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/python -m pytest -q -m source -n 2
+	@$(BIN)/mypy & types=$$!; $(BIN)/python -m pytest -q -m source -n 2; tests=$$?; wait $$types && exit $$tests
 
 docs: $(DEV) ## build the documents as a site; broken links are errors
 	@$(BIN)/python docs/build.py
