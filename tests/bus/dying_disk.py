@@ -32,6 +32,10 @@ class DyingDisk:
     def read(self, name):
         return self._of(name).data
 
+    def read_parts(self, name):
+        data = self.read(name)
+        return (data[at : at + 40] for at in range(0, len(data), 40))
+
     def size(self, name):
         return len(self._of(name).data)
 

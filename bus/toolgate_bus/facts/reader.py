@@ -41,7 +41,7 @@ from toolgate_bus.transport.redis.storage.reads import (
 
 PAGE: Final = 100
 """Number of entries of a writer that are read at a time. Each holds up to 64 facts."""
-MAX_FACTS: Final = 2000
+MAX_FACTS: Final = 1000
 """Number of facts after which `next` opens no further entry; it reads the others again. A reader that is
 behind gets full pages, and a fact takes some 10 kB of memory: two full pages were 200 MB."""
 BUFFERED: Final = 2000

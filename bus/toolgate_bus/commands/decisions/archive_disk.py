@@ -8,8 +8,12 @@ import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from toolgate_bus.errors import ConfigError
+
+PART: Final = 1 << 20
+"""Number of bytes of a file that are read at a time."""
 
 
 class ArchiveDisk:
@@ -26,6 +30,12 @@ class ArchiveDisk:
     def read(self, name: str) -> bytes:
         """Return the contents of a file."""
         return (self._directory / name).read_bytes()
+
+    def read_parts(self, name: str) -> Iterator[bytes]:
+        """Yield the contents of a file, of which one part is in memory at a time."""
+        with (self._directory / name).open("rb") as file:
+            while part := file.read(PART):
+                yield part
 
     def size(self, name: str) -> int:
         """Return the length of a file in bytes."""

@@ -9,9 +9,9 @@ read again. A closed file may be compressed: all of it is written beside, then r
 removed. A fact goes to the file that is open when it is read: one for each hour (UTC), or more.
 """
 
-import gzip
 import json
 import re
+import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -26,6 +26,7 @@ COMMITTED: Final = "archive.json"
 VERSION: Final = 1
 _DATA: Final = re.compile(r"facts-(\d{4}-\d\d-\d\dT\d\dZ)-(\d+)\.jsonl(\.gz)?")
 _TEMPORARY: Final = ".tmp"
+_GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 class ArchiveCheckpoint(NamedTuple):
@@ -125,8 +126,10 @@ class ArchiveStore:
         """Compress a file that is complete."""
         if not self._compress:
             return
-        beside = f"{name}.gz{_TEMPORARY}"
-        self._disk.append(beside, gzip.compress(self._disk.read(name), 6, mtime=0))
+        beside, compressor = f"{name}.gz{_TEMPORARY}", zlib.compressobj(6, wbits=_GZIP)
+        for part in self._disk.read_parts(name):
+            self._disk.append(beside, compressor.compress(part))
+        self._disk.append(beside, compressor.flush())
         self._disk.sync(beside)
         self._disk.rename(beside, f"{name}.gz")
         self._disk.sync_names()
