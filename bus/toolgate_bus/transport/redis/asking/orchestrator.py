@@ -89,7 +89,7 @@ class OperatorOrders:
             self._report.note_order(order, sessions)
 
 
-LOOKS: Final = ("schedulers", NOBODY, "schedulers", "readers", "schedulers", NOBODY, "schedulers", OLD)
+LOOKS: Final = tuple(kind for turn in ("schedulers", "readers", "schedulers", OLD) for kind in (turn, *3 * (NOBODY,)))
 """Sets of the roster that an orchestrator reads: one of these with each heartbeat, in turn. Members that join
 or leave wake it as well."""
 LEAVE_S: Final = 2.0
@@ -378,6 +378,8 @@ class RedisOrchestratorBus(OrchestratorBus):
             if self._outbox.up:
                 try:
                     await self._beat()
+                    if self._reader.rest(is_quiet=self._heart.is_quiet):
+                        self._wake_reader()
                     if self._heart.count_beat():
                         await self._reader.rewind()
                 except ConfigError as error:
@@ -429,8 +431,12 @@ class RedisOrchestratorBus(OrchestratorBus):
 
     def _reread(self) -> None:
         if self._reader.want(self._schedulers.names):
-            wake = self._keys.wake(self.orchestrator)
-            self._outbox.send(("XADD", wake, "*", "event", "reread"), ("PEXPIRE", wake, IDLE_INBOX_MS))
+            self._wake_reader()
+
+    def _wake_reader(self) -> None:
+        """End the blocked read: the next one reads other streams, or blocks for less long."""
+        wake = self._keys.wake(self.orchestrator)
+        self._outbox.send(("XADD", wake, "*", "event", "reread"), ("PEXPIRE", wake, IDLE_INBOX_MS))
 
     def _poll_now(self) -> None:
         self._heart.hurry()
