@@ -32,6 +32,9 @@ class DyingDisk:
     def read(self, name):
         return self._of(name).data
 
+    def read_piece(self, name, at, size):
+        return self._of(name).data[at : at + size]
+
     def size(self, name):
         return len(self._of(name).data)
 

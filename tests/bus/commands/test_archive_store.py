@@ -9,6 +9,7 @@ import pytest
 from dying_disk import Died, DyingDisk
 from hypothesis import given
 from hypothesis import strategies as st
+from toolgate_bus.commands.decisions import archive_store
 from toolgate_bus.commands.decisions.archive_disk import ArchiveDisk, lock_directory
 from toolgate_bus.commands.decisions.archive_progress import GAP, ArchiveProgress, words_of_gap
 from toolgate_bus.commands.decisions.archive_store import COMMITTED, ArchiveStore, data_files, line_of
@@ -82,7 +83,10 @@ def test_whenever_it_dies_no_fact_is_missing_and_none_is_there_twice(deaths, siz
 
 @pytest.mark.parametrize("power", [False, True])
 @pytest.mark.parametrize("kept", range(4))
-def test_it_may_die_at_each_single_operation(power, kept):
+@pytest.mark.parametrize("step", [archive_store.STEP, 60])
+def test_it_may_die_at_each_single_operation(power, kept, step, monkeypatch):
+    monkeypatch.setattr(archive_store, "STEP", step)
+    monkeypatch.setattr(archive_store, "PIECE", 50)
     whole = DyingDisk()
     archived(ArchiveStore(whole, "n", max_bytes=150), Streams(12), [3])
     assert whole.operations > 30
@@ -92,6 +96,8 @@ def test_it_may_die_at_each_single_operation(power, kept):
             archived(ArchiveStore(disk, "n", max_bytes=150), Streams(12), [3])
         disk = disk.after_death(power, kept)
         archived(ArchiveStore(disk, "n", max_bytes=150), Streams(12), [3])
+        assert numbers(disk) == list(range(12))
+        ArchiveStore(disk, "n", max_bytes=150)  # the next process ends what is begun
         assert numbers(disk) == list(range(12))
         assert not [name for name in disk.names() if name.endswith(".tmp")]
 
@@ -113,6 +119,21 @@ def test_there_is_a_file_for_each_hour_and_the_closed_ones_are_compressed(tmp_pa
     ]
     assert numbers(disk) == list(range(20))
     assert {path.stat().st_mode & 0o077 for path in (tmp_path / "archive").iterdir()} == {0}
+
+
+def test_a_closed_file_is_compressed_piece_by_piece_while_facts_are_written(monkeypatch):
+    monkeypatch.setattr(archive_store, "STEP", 60)
+    monkeypatch.setattr(archive_store, "PIECE", 50)
+    disk, left = DyingDisk(), []
+    store = ArchiveStore(disk, "n", max_bytes=500)
+    for number in range(12):
+        store.append([{"event": "usage", "n": number, "text": "x" * 60}], NOON)
+        left += [name for name in disk.names() if name.endswith(".gz.tmp")]
+    for _ in range(30):
+        store.append([], NOON)
+    assert len(set(left)) < len(left)
+    assert [name[-3:] for name in data_files(disk.names())] == [".gz", "onl"]
+    assert numbers(disk) == list(range(12))
 
 
 def test_a_file_that_is_long_enough_is_closed_and_a_clock_that_goes_back_changes_no_order():

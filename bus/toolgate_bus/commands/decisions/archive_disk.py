@@ -27,6 +27,12 @@ class ArchiveDisk:
         """Return the contents of a file."""
         return (self._directory / name).read_bytes()
 
+    def read_piece(self, name: str, at: int, size: int) -> bytes:
+        """Return at most `size` bytes of a file, from place `at`."""
+        with (self._directory / name).open("rb") as file:
+            file.seek(at)
+            return file.read(size)
+
     def size(self, name: str) -> int:
         """Return the length of a file in bytes."""
         return (self._directory / name).stat().st_size

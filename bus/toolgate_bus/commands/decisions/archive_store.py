@@ -5,14 +5,15 @@
 
 `archive.json` says how far the streams were read (`ArchiveProgress`) and how long the last file is. Opening
 the archive cuts that file there and removes later ones: their lines were read, but not committed, and are
-read again. A closed file may be compressed: all of it is written beside, then renamed, then the old one is
-removed. A fact goes to the file that is open when it is read: one for each hour (UTC), or more.
+read again. A closed file may be compressed, a piece with each commit: all of it is written beside, then renamed,
+then the old one is removed. A fact goes to the file that is open when it is read: one for each hour (UTC), or more.
 """
 
-import gzip
 import json
 import re
+import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -24,6 +25,10 @@ Fact = dict[str, Any]
 
 COMMITTED: Final = "archive.json"
 VERSION: Final = 1
+STEP: Final = 4 << 20
+"""Maximum number of bytes that one commit compresses: reading waits for it, and all of a file would be much memory.
+It is more than one commit writes."""
+PIECE: Final = 1 << 20
 _DATA: Final = re.compile(r"facts-(\d{4}-\d\d-\d\dT\d\dZ)-(\d+)\.jsonl(\.gz)?")
 _TEMPORARY: Final = ".tmp"
 
@@ -35,6 +40,15 @@ class ArchiveCheckpoint(NamedTuple):
     file: str | None
     size: int
     standing: ArchiveProgress
+
+
+@dataclass(slots=True)
+class _Compression:
+    """A closed file that is being compressed, up to a place."""
+
+    name: str
+    at: int = 0
+    packer: Any = field(default_factory=lambda: zlib.compressobj(6, wbits=31))  # gzip, without a time
 
 
 class ArchiveStore:
@@ -58,6 +72,8 @@ class ArchiveStore:
                 f"the archive is of namespace {found.namespace}, not {namespace}: use one directory for each"
             )
         self._file, self._size, self.standing = found.file, found.size, found.standing
+        self._closed: list[_Compression] = []
+        """Closed files that are not compressed yet, the oldest first."""
         self._recover()
         self.commit()
 
@@ -65,6 +81,7 @@ class ArchiveStore:
         """Append these lines, and commit them together with the progress. `now_ms` chooses the file."""
         if not lines:
             self.commit()
+            self._compress_some()
             return
         before, self._file = self._file, self._file_at(now_ms)
         opened = self._file != before
@@ -77,6 +94,7 @@ class ArchiveStore:
         self.commit()
         if opened and before is not None:
             self._close(before)
+        self._compress_some()
 
     def commit(self) -> None:
         """Commit the progress, and the length of the open file."""
@@ -107,6 +125,8 @@ class ArchiveStore:
                 self._disk.remove(name.removesuffix(".gz"))
             elif not name.endswith(".gz") and f"{name}.gz" not in names:
                 self._close(name)
+        while self._closed:
+            self._compress_some()
         if self._file is not None and self._file not in names and self._size:
             raise ConfigError(f"{self._file} is missing, the newest file by {COMMITTED}: put it back")
 
@@ -122,15 +142,24 @@ class ArchiveStore:
             self._disk.sync(name)
 
     def _close(self, name: str) -> None:
-        """Compress a file that is complete."""
-        if not self._compress:
-            return
-        beside = f"{name}.gz{_TEMPORARY}"
-        self._disk.append(beside, gzip.compress(self._disk.read(name), 6, mtime=0))
-        self._disk.sync(beside)
-        self._disk.rename(beside, f"{name}.gz")
-        self._disk.sync_names()
-        self._disk.remove(name)
+        """Have a file compressed that is complete."""
+        if self._compress:
+            self._closed.append(_Compression(name))
+
+    def _compress_some(self) -> None:
+        """Compress the next pieces of closed files."""
+        left = STEP
+        while self._closed and left > 0:
+            one = self._closed[0]
+            beside, piece = f"{one.name}.gz{_TEMPORARY}", self._disk.read_piece(one.name, one.at, PIECE)
+            one.at, left = one.at + len(piece), left - len(piece)
+            self._disk.append(beside, one.packer.compress(piece) if piece else one.packer.flush())
+            if not piece:
+                self._disk.sync(beside)
+                self._disk.rename(beside, f"{one.name}.gz")
+                self._disk.sync_names()
+                self._disk.remove(one.name)
+                del self._closed[0]
 
     def _file_at(self, now_ms: int) -> str:
         hour, part = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y-%m-%dT%HZ"), 0

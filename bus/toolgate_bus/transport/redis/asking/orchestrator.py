@@ -90,8 +90,8 @@ class OperatorOrders:
 
 
 LOOKS: Final = tuple(kind for turn in ("schedulers", "readers", "schedulers", OLD) for kind in (turn, *3 * (NOBODY,)))
-"""Sets of the roster that an orchestrator reads: one of these with each heartbeat, in turn. Members that join
-or leave wake it as well."""
+"""Sets of the roster that an orchestrator reads with its heartbeats: one every two seconds, in turn. Members that
+join or leave wake it, and whom it has seen it looks up with each heartbeat."""
 LEAVE_S: Final = 2.0
 START_S: Final = 2.5
 """Longest wait of a start for the roster, in seconds; a server that is silent for longer counts as away."""
