@@ -4,8 +4,8 @@ A pushed configuration wins over the replica's own file, until `undo --to file`.
 (broken, not signed, wrong, older than one seen before) is reported, and what was in force stays in force. All
 this is off the path of decisions: the replica looks once a second, or every two where nothing has changed
 for a minute. While its inbox is only watched it looks rarely: a push puts an entry there, which ends the
-watch of every replica. `worker` changes its scheduler; `rollout_rules` and `config_record` say what a rollout does
-next.
+watch of every replica. `worker` changes its scheduler; `rollout_rules` and `config_record` say what a rollout
+does next.
 """
 
 import asyncio

@@ -145,7 +145,7 @@ async def test_an_idle_agent_and_an_idle_replica_send_few_commands(
         await wait_until(lambda: replica.bus.lane.is_watching)
         monkeypatch.setattr(scheduler_upkeep, "EMPTY_TIDY_S", 60.0)
         windows = []
-        # A machine that is busy delays heartbeats, and those after a delay are longer: one window must be quiet.
+        # A busy machine delays heartbeats, and those after a delay are longer: one window must be quiet.
         while len(windows) < MAX_WINDOWS and min(windows, default=MOST + 1) > MOST:
             before, began = await count(), time.monotonic()
             await asyncio.sleep(WINDOW_S)

@@ -1,4 +1,4 @@
-"""A replica follows what is pushed: rarely while its inbox is only watched, and at once when that is woken."""
+"""A replica looks rarely for what is pushed while its inbox is only watched, and at once when woken."""
 
 import asyncio
 from types import SimpleNamespace

@@ -5,8 +5,9 @@
 
 `archive.json` says how far the streams were read (`ArchiveProgress`) and how long the last file is. Opening
 the archive cuts that file there and removes later ones: their lines were read, but not committed, and are
-read again. A closed file may be compressed, a piece with each commit: all of it is written beside, then renamed,
-then the old one is removed. A fact goes to the file that is open when it is read: one for each hour (UTC), or more.
+read again. A closed file may be compressed, a piece with each commit: all of it is written beside, then
+renamed, then the old one is removed. A fact goes to the file that is open when it is read: one for each hour
+(UTC), or more.
 """
 
 import json
@@ -26,8 +27,8 @@ Fact = dict[str, Any]
 COMMITTED: Final = "archive.json"
 VERSION: Final = 1
 STEP: Final = 4 << 20
-"""Maximum number of bytes that one commit compresses: reading waits for it, and all of a file would be much memory.
-It is more than one commit writes."""
+"""Maximum number of bytes that one commit compresses, more than one writes: reading waits for it, and a whole
+file would take much memory."""
 PIECE: Final = 1 << 20
 _DATA: Final = re.compile(r"facts-(\d{4}-\d\d-\d\dT\d\dZ)-(\d+)\.jsonl(\.gz)?")
 _TEMPORARY: Final = ".tmp"

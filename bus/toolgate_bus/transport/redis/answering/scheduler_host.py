@@ -81,7 +81,7 @@ class SchedulerHost:
 
     @property
     def is_watching(self) -> bool:
-        """True if the inboxes of the first shard are only watched: an entry there sets `woken` in all replicas."""
+        """True if the first shard is only watched: an entry there sets `woken` in all replicas."""
         return self.first.is_watching
 
     def wake(self) -> None:

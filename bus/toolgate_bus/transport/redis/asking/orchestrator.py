@@ -89,9 +89,10 @@ class OperatorOrders:
             self._report.note_order(order, sessions)
 
 
-LOOKS: Final = tuple(kind for turn in ("schedulers", "readers", "schedulers", OLD) for kind in (turn, *3 * (NOBODY,)))
-"""Sets of the roster that an orchestrator reads with its heartbeats: one every two seconds, in turn. Members that
-join or leave wake it, and whom it has seen it looks up with each heartbeat."""
+_PAUSE: Final = (NOBODY, NOBODY, NOBODY)
+LOOKS: Final = ("schedulers", *_PAUSE, "readers", *_PAUSE, "schedulers", *_PAUSE, OLD, *_PAUSE)
+"""Sets of the roster that an orchestrator reads with its heartbeats: one every two seconds, in turn. Members
+that join or leave wake it, and whom it has seen it looks up with each heartbeat."""
 LEAVE_S: Final = 2.0
 START_S: Final = 2.5
 """Longest wait of a start for the roster, in seconds; a server that is silent for longer counts as away."""

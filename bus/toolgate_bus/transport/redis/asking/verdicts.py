@@ -31,8 +31,7 @@ from toolgate_bus.transport.redis.tasks import Backoff
 
 COUNT: Final = 256
 QUIET_BLOCK_MS: Final = 5000
-"""Milliseconds that a read blocks while nothing is asked. A connection on which nothing comes is found out that
-much later; the first question ends such a read."""
+"""Milliseconds that a read blocks while nothing is asked; the first question ends such a read."""
 FEW: Final = 2
 """Number of entries read from each stream at a time while one of them floods."""
 MAX_BYTES: Final = FEW * (MAX_FRAME + 4096)
@@ -120,7 +119,7 @@ class VerdictReader:
         return self._link is not None and self._readable() != self.reading
 
     def rest(self, *, is_quiet: bool) -> bool:
-        """Let reads block for longer while nothing is asked. Return True if the blocked read must be woken."""
+        """Let reads block for longer while all is quiet. Return whether the blocked read must be woken."""
         was, self._is_resting = self._is_resting, is_quiet
         return was and not is_quiet and self._link is not None
 

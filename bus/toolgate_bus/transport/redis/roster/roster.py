@@ -1,9 +1,9 @@
 """The roster: heartbeats that expire, on the server's clock.
 
-Every orchestrator and facts reader sets its own key every half second, and every replica every 0.6 s, as there
-are most of them; the key expires after 1.5 s.
-Sets list the possible names (`roster_sets`), so that reading needs no scan. Members that were seen are looked
-up even without that (`attendance`). Others write the roster: what is read is bounded like any message.
+Every orchestrator and facts reader sets its own key every half second, and every replica every 0.6 s, as they
+are most; the key expires after 1.5 s. Sets list the possible names (`roster_sets`), so that reading needs no
+scan. Members that were seen are looked up even without that (`attendance`). Others write the roster: what is
+read is bounded like any message.
 """
 
 import asyncio
@@ -263,9 +263,9 @@ class Roster:
             raise errors[0]
 
     async def wake_replicas(self, scheduler: str) -> None:
-        """End the watch of idle replicas of this scheduler, so that they look at once; others look soon anyway.
+        """End the watch of idle replicas of this scheduler, so that they look at once what was pushed.
 
-        Where that is refused, they look when their time has come.
+        Replicas that are not idle look soon anyway, and so do all where this is refused.
         """
         # A frame without questions: any release acknowledges it. Without an inbox there is nobody.
         words = ("NOMKSTREAM", "*", "event", "config", "orch", "operator", "frame", frame(()))
