@@ -18,7 +18,7 @@ from toolgate_bus.protocol import packing
 from toolgate_bus.transport.ports import Delivery, Member
 from toolgate_bus.transport.redis.answering.answer_buffer import AnswerBuffer
 from toolgate_bus.transport.redis.answering.consumer_group import RENEW_SECONDS
-from toolgate_bus.transport.redis.roster.roster import BEAT_SECONDS
+from toolgate_bus.transport.redis.roster.roster import REPLICA_BEAT_SECONDS
 from virtual_time import VirtualLoop
 
 
@@ -55,7 +55,7 @@ class SimulatedSchedulerBus:
         server = self.process.server
         joined = self._start_anew(member)
         if server.beats is not None:
-            self.process.loop.call_later(BEAT_SECONDS, self._beat)
+            self.process.loop.call_later(REPLICA_BEAT_SECONDS, self._beat)
         server.replicas.setdefault(self.name, []).append(self)
         server.tell_roster()
         return joined
@@ -75,7 +75,7 @@ class SimulatedSchedulerBus:
         if self.process.link is not None:
             name = f"{self.name}/{self.member.replica}"
             self.process.up.send(self.process.server.beat, name, self.member)
-        self.process.loop.call_later(BEAT_SECONDS, self._beat)
+        self.process.loop.call_later(REPLICA_BEAT_SECONDS, self._beat)
 
     async def announce(self, member: Member) -> Member:
         if self.process.server.beats is None:

@@ -3,14 +3,16 @@
 A pushed configuration wins over the replica's own file, until `undo --to file`. One that cannot be taken up
 (broken, not signed, wrong, older than one seen before) is reported, and what was in force stays in force. All
 this is off the path of decisions: the replica looks once a second, or every two where nothing has changed
-for a minute. `worker` changes its scheduler; `rollout_rules` and `config_record` say what a rollout does
-next.
+for a minute. While its inbox is only watched it looks rarely: a push puts an entry there, which ends the
+watch of every replica. `worker` changes its scheduler; `rollout_rules` and `config_record` say what a rollout
+does next.
 """
 
 import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
+import anyio
 import anyio.to_thread
 from toolgate_bus.errors import ConfigError, Refusal, TransportError
 from toolgate_bus.protocol.revision import Revision
@@ -40,6 +42,10 @@ POLL_S: Final = 1.0
 QUIET_POLL_S: Final = 2.0
 """The same where no rollout runs, and nothing has changed for `QUIET_S` seconds."""
 QUIET_S: Final = 60.0
+RARE_POLL_S: Final = 15.0
+"""The same while the inbox is only watched, and its watch was not ended since the look before."""
+RARE_REPORT_S: Final = 4.0
+"""The same where something was pushed: a replica's reports must not grow old."""
 REPORT_S: Final = 3.0
 """Longest time between two reports of a replica, in seconds."""
 _DIGITS: Final = 12
@@ -57,6 +63,18 @@ class PushedConfig(NamedTuple):
     digest: str = ""
     number: int = 0
     refused: str = ""
+
+
+class InboxWatch(Protocol):
+    """The inboxes of a replica's process."""
+
+    @property
+    def is_watching(self) -> bool:
+        """True if the next entry for any replica ends the wait for `woken`."""
+
+    @property
+    def woken(self) -> asyncio.Event:
+        """Set once something came."""
 
 
 class FollowedReplica(Protocol):
@@ -111,7 +129,9 @@ class ConfigFollower:
         own: FollowedReplica,
         load_text: LoadText,
         found: PushedConfig,
+        inboxes: InboxWatch,
     ) -> None:
+        self._inboxes = inboxes
         self._store, self._notices, self._replica, self._name = store, notices, replica, name
         self._own, self._load_text = own, load_text
         self.digest, self._number, self._refused = found.digest, found.number, found.refused
@@ -128,6 +148,8 @@ class ConfigFollower:
     async def run(self) -> None:
         """Look for changes until cancelled."""
         while True:
+            # Before the look: what comes after it ends the wait.
+            woken = self._inboxes.woken if self._inboxes.is_watching else None
             try:
                 await self.look()
             except Refusal as error:
@@ -138,7 +160,11 @@ class ConfigFollower:
             except Exception:  # noqa: BLE001 - following must never end a replica that rules
                 _log.exception("configurations on the bus could not be followed", scheduler=self._name)
             is_quiet = self._seen.rollout is None and self._now() - self._changed_at >= QUIET_S
-            await asyncio.sleep(QUIET_POLL_S if is_quiet else POLL_S)
+            if is_quiet and woken is not None:
+                with anyio.move_on_after(RARE_REPORT_S if self._seen.number else RARE_POLL_S):
+                    await woken.wait()
+            else:
+                await asyncio.sleep(QUIET_POLL_S if is_quiet else POLL_S)
 
     @staticmethod
     def _now() -> float:

@@ -79,7 +79,7 @@ class _Replica:
         questions: QuestionCache | None,
         found: PushedConfig,
     ) -> None:
-        self.job, self._settings, self._found = job, settings, found
+        self.job, self._settings, self._found, self._host = job, settings, found, host
         self.bus = RedisSchedulerBus(host.url, host.namespace, keyring=job.keyring, host=host)
         self.follower: ConfigFollower | None = None
         self.worker = Worker(
@@ -125,7 +125,9 @@ class _Replica:
         store = ConfigStore(commands, space, name, self.job.keyring)
         notices = RedisNotices(commands, commands, space)
         replica = self.worker.replica
-        self.follower = ConfigFollower(store, notices, replica, name, self, self.job.load_text, self._found)
+        self.follower = ConfigFollower(
+            store, notices, replica, name, self, self.job.load_text, self._found, self._host
+        )
         try:
             await self.follower.look()
         except TransportError as error:

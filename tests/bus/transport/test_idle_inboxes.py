@@ -1,12 +1,21 @@
 """An idle inbox costs few commands; what comes into it is read, or taken over, as soon as in any other."""
 
 import asyncio
+import time
+from contextlib import AsyncExitStack
 
 import pytest
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.redis.answering import scheduler_upkeep, shard_connection
+from toolgate_bus.transport.redis.asking import orchestrator_heart, verdicts
+from toolgate_bus.transport.redis.client import link
+from toolgate_bus.transport.redis.roster.roster import Roster
 
+WINDOW_S = 2.0
+MAX_WINDOWS = 10
+MOST = 7.5
+"""Commands a second of one agent and one replica. Heartbeats are 3.7 of them, looks at the roster 2.5."""
 QUESTION = ("event", "tool:selecting", "orch", "o1", "frame")
 
 
@@ -84,3 +93,62 @@ async def test_a_server_that_refuses_to_let_watch_is_read_as_ever(
     await ask(commands, inbox, 1)
     await wait_until(lambda: replica.inbox.deliveries)
     assert not lane.is_watching
+
+
+async def test_an_operators_wake_ends_the_watch_of_each_replica_and_asks_nothing(
+    redis_buses, commands, wait_until, inbox
+):
+    replicas = [await redis_buses.scheduler("cost", name) for name in ("r1", "r2")]
+    for one in replicas:
+        one.answers_everything()
+    await wait_until(lambda: all(one.bus._host.is_watching for one in replicas))
+    woken = [one.bus._host.woken for one in replicas]
+    await Roster(commands, redis_buses.namespace).wake_replicas("cost")
+    for one in woken:
+        await asyncio.wait_for(one.wait(), 5.0)
+    (given,) = await wait_until(lambda: [each for one in replicas for each in one.inbox.deliveries])
+    assert packing.items(given.frame) == []
+    await wait_until(lambda: all(one.bus._host.is_watching for one in replicas))  # it is acknowledged
+
+
+async def test_nobody_is_woken_where_there_is_no_inbox(redis_buses, commands, inbox):
+    await Roster(commands, redis_buses.namespace).wake_replicas("cost")
+    assert await commands.execute("EXISTS", inbox) == 0
+
+
+async def test_the_first_question_of_a_quiet_agent_ends_its_long_read(redis_buses, wait_until, monkeypatch):
+    monkeypatch.setattr(orchestrator_heart, "QUIET_S", 0.5)
+    asker, replica = await redis_buses.orchestrator(), await redis_buses.scheduler("cost")
+    replica.answers_everything()
+    reader = asker.bus._reader
+    await wait_until(lambda: reader.link.block_ms == verdicts.QUIET_BLOCK_MS)
+    monkeypatch.setattr(orchestrator_heart, "QUIET_S", 60.0)
+    asker.ask("cost", bytes(16))
+    await wait_until(lambda: asker.ears.frames, timeout=2.0)
+    await wait_until(lambda: reader.link.block_ms == link.BLOCK_MS, timeout=3.0)
+
+
+async def test_an_idle_agent_and_an_idle_replica_send_few_commands(
+    own_server, make_buses, wait_until, monkeypatch
+):
+    monkeypatch.setattr(orchestrator_heart, "QUIET_S", 0.0)
+
+    async def count():
+        lines = (await commands.execute("INFO", "commandstats")).decode().split(":calls=")[1:]
+        return sum(int(line.split(",")[0]) for line in lines)
+
+    async with AsyncExitStack() as stack:
+        buses = make_buses("redis", own_server.url, "idle", stack)
+        commands = buses.commands
+        await buses.orchestrator()
+        replica = await buses.scheduler("cost")
+        await wait_until(lambda: replica.bus.lane.is_watching)
+        monkeypatch.setattr(scheduler_upkeep, "EMPTY_TIDY_S", 60.0)
+        windows = []
+        # A busy machine delays heartbeats, and those after a delay are longer: one window must be quiet.
+        while len(windows) < MAX_WINDOWS and min(windows, default=MOST + 1) > MOST:
+            before, began = await count(), time.monotonic()
+            await asyncio.sleep(WINDOW_S)
+            took = time.monotonic() - began
+            windows.append((await count() - before - 1) / took)
+    assert min(windows) <= MOST, windows

@@ -164,6 +164,7 @@ async def test_a_member_that_stops_beating_is_gone_and_one_that_leaves_is_forgot
     asker = await redis_buses.orchestrator()
     roster, member = Roster(commands, redis_buses.namespace), Member("cost", "r9")
     await roster.write("s:cost:r9", encode_member(member))
+    await roster.wake_orchestrators()
     await wait_until(lambda: [one.gone for one in asker.ears.members] == [False])
     await wait_until(lambda: [one.gone for one in asker.ears.members] == [True])
     assert "cost" in asker.bus.read_set

@@ -37,7 +37,7 @@ def test_the_minute_is_the_servers():
     assert clock.minute(1001.0)[0] == 101
 
 
-def test_a_place_costs_five_commands_in_thirty_two_heartbeats_beside_the_heartbeats_themselves():
+def test_a_place_costs_five_commands_a_minute_beside_the_heartbeats_themselves():
     place, clock = RosterMembership(KEYS, "s:cost:r1"), minutes()
     first = place.commands(clock, 0.0)
     assert first == [
@@ -47,7 +47,7 @@ def test_a_place_costs_five_commands_in_thirty_two_heartbeats_beside_the_heartbe
         ("PEXPIRE", KEYS.roster, OLD_SET_MS),
         TIME,
     ]
-    later = [place.commands(clock, beat / 4) for beat in range(1, 161)]
+    later = [place.commands(clock, beat / 2) for beat in range(1, 601)]
     assert sum(map(len, later)) == 25
     assert later.count([TIME]) == 5
 

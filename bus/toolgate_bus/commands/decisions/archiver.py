@@ -37,7 +37,7 @@ COMMIT_S: Final = 1.0
 IDLE_COMMIT_S: Final = 10.0
 """Seconds between commits while nothing comes. Later they show for how long nothing was read."""
 COMMIT_LINES: Final = 1_000
-"""Lines after which a commit does not wait: one that is behind holds them in memory."""
+"""Lines after which a commit does not wait: one that is behind holds them in memory, some 10 kB each."""
 REWIND_S: Final = 10.0
 
 

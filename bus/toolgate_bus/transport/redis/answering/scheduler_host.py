@@ -47,9 +47,13 @@ class SchedulerHost:
         self.roster = Roster(self.commands, namespace, ("orchestrators", OLD))
         self.clock = ServerClock()
         self.shards = ShardWatch(self.keys)
-        self.heart = HeartbeatSender(url, namespace, self.clock, self.shards, self._on_shards)
+        self.heart = HeartbeatSender(
+            url, namespace, self.clock, self.shards, self._on_shards, lambda: self.first.is_idle
+        )
         self.on_batch: Callable[[], None] | None = None
         """Callback before entries that were read together are handed on."""
+        self.woken = asyncio.Event()
+        """Set, and replaced by a new one, when something comes while inboxes are only watched."""
         self.readers: list[RedisSchedulerBus] = []
         """Schedulers that have started here, or will."""
         self.first = ShardConnection(self, 0)
@@ -74,6 +78,16 @@ class SchedulerHost:
     def is_connected(self) -> bool:
         """True if questions of any shard can be read and answered right now."""
         return any(lane.is_connected for lane in self.lanes)
+
+    @property
+    def is_watching(self) -> bool:
+        """True if the first shard is only watched: an entry there sets `woken` in all replicas."""
+        return self.first.is_watching
+
+    def wake(self) -> None:
+        """Let everybody know who waits for `woken`: something came, or may have come."""
+        self.woken.set()
+        self.woken = asyncio.Event()
 
     def record_connection(self) -> None:
         """Set the metric that says whether all connections are up."""

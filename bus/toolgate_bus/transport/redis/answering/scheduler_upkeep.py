@@ -26,7 +26,7 @@ QUIET_TIDY_S: Final = 5.0
 """Seconds between two looks at an inbox from which nothing comes any more."""
 EMPTY_S: Final = 20.0
 """Seconds without an entry after which everything was trimmed, and the lane is idle."""
-IDLE_LOOK_S: Final = 10.0
+IDLE_LOOK_S: Final = 30.0
 """Seconds between two looks for entries to take over while the lane is only watched."""
 EMPTY_TIDY_S: Final = 60.0
 """Seconds between two looks at an inbox from then on."""

@@ -38,7 +38,7 @@ EARLY: Final = 32
 READ_AGAIN_S: Final = 1.0
 SHORT_BLOCK_MS: Final = 20
 """Milliseconds that a read blocks if it leaves an inbox out: that one is read as soon as it has room."""
-WATCH_MS: Final = 5000
+WATCH_MS: Final = 10_000
 """Milliseconds that a read of idle inboxes blocks."""
 WATCH: Final = ("XREAD", "COUNT", 1, "BLOCK", WATCH_MS)
 SCARCE: Final = 4
@@ -212,6 +212,7 @@ class ShardConnection:
     def wake(self) -> None:
         """Read the inboxes as a group again, and look after the other replicas."""
         self.is_idle = False
+        self.host.wake()
         for reader in self.joined.values():
             reader.note_activity()
 

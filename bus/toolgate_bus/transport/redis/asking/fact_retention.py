@@ -47,6 +47,11 @@ class FactRetention:
         """Milliseconds after which the stream of a dead orchestrator goes."""
         return self._usage.kept.seconds * 1000
 
+    @property
+    def has_added(self) -> bool:
+        """True if something was written since the last `keep`."""
+        return self._added > 0
+
     def add(self, size: int) -> None:
         """Count bytes that are written to the stream."""
         self._added += size

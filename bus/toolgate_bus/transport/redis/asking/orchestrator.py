@@ -89,9 +89,10 @@ class OperatorOrders:
             self._report.note_order(order, sessions)
 
 
-LOOKS: Final = ("schedulers", NOBODY, "schedulers", "readers", "schedulers", NOBODY, "schedulers", OLD)
-"""Sets of the roster that an orchestrator reads: one of these with each heartbeat, in turn. Members that join
-or leave wake it as well."""
+_PAUSE: Final = (NOBODY, NOBODY, NOBODY)
+LOOKS: Final = ("schedulers", *_PAUSE, "readers", *_PAUSE, "schedulers", *_PAUSE, OLD, *_PAUSE)
+"""Sets of the roster that an orchestrator reads with its heartbeats: one every two seconds, in turn. Members
+that join or leave wake it, and whom it has seen it looks up with each heartbeat."""
 LEAVE_S: Final = 2.0
 START_S: Final = 2.5
 """Longest wait of a start for the roster, in seconds; a server that is silent for longer counts as away."""
@@ -378,6 +379,8 @@ class RedisOrchestratorBus(OrchestratorBus):
             if self._outbox.up:
                 try:
                     await self._beat()
+                    if self._reader.rest(is_quiet=self._heart.is_quiet):
+                        self._wake_reader()
                     if self._heart.count_beat():
                         await self._reader.rewind()
                 except ConfigError as error:
@@ -429,8 +432,12 @@ class RedisOrchestratorBus(OrchestratorBus):
 
     def _reread(self) -> None:
         if self._reader.want(self._schedulers.names):
-            wake = self._keys.wake(self.orchestrator)
-            self._outbox.send(("XADD", wake, "*", "event", "reread"), ("PEXPIRE", wake, IDLE_INBOX_MS))
+            self._wake_reader()
+
+    def _wake_reader(self) -> None:
+        """End the blocked read: the next one reads other streams, or blocks for less long."""
+        wake = self._keys.wake(self.orchestrator)
+        self._outbox.send(("XADD", wake, "*", "event", "reread"), ("PEXPIRE", wake, IDLE_INBOX_MS))
 
     def _poll_now(self) -> None:
         self._heart.hurry()

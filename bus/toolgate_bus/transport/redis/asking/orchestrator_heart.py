@@ -25,11 +25,15 @@ from toolgate_bus.transport.redis.roster.shards import use_commands
 IDLE_INBOX_MS: Final = 60_000
 FACTS_EVERY_S: Final = 10.0
 """Seconds between two renewals of the facts' expiry, each with a trim."""
-OWN_EVERY: Final = 20
+QUIET_FACTS_EVERY_S: Final = 30.0
+"""The same if no fact was written since the last one."""
+OWN_EVERY: Final = 40
 """Number of heartbeats between two renewals of this orchestrator's streams, besides every urgent one."""
+QUIET_S: Final = 20.0
+"""Seconds without a question after which an orchestrator counts as quiet."""
 REWIND_EVERY: Final = 10
 """Number of heartbeats between two looks for verdict streams that were created anew."""
-REWIND_IDLE: Final = 4 * REWIND_EVERY
+REWIND_IDLE: Final = 12 * REWIND_EVERY
 """The same if no question was asked meanwhile."""
 
 
@@ -62,7 +66,8 @@ class OrchestratorHeart:
         self._beats = 0
         self._asked = False
         """True if a question was asked since the last look for streams created anew."""
-        self._facts_due = 0.0
+        self._asked_at = time.monotonic()
+        self._facts_at = float("-inf")
         self._known_writer = False
         """True if readers can find this orchestrator's facts even after it is gone."""
 
@@ -81,14 +86,19 @@ class OrchestratorHeart:
     def recover(self) -> None:
         """Ask and report everything again: a heartbeat failed, and its effect is unknown."""
         self._hurry = True
-        self._facts_due = 0.0
+        self._facts_at = float("-inf")
         self._agents.tell_again()
 
     def expect_facts(self) -> bool:
         """Note that a fact was written. Return whether a heartbeat must tell readers at once where it is."""
         if not self._known_writer:
-            self._facts_due = 0.0
+            self._facts_at = float("-inf")
         return not self._known_writer
+
+    @property
+    def is_quiet(self) -> bool:
+        """True if no question was asked for long."""
+        return time.monotonic() - self._asked_at >= QUIET_S
 
     def count_beat(self) -> bool:
         """Count a successful heartbeat. Return whether to look for verdict streams created anew."""
@@ -107,7 +117,8 @@ class OrchestratorHeart:
         told = self._roster.beat(f"o:{self._orchestrator}", reads)
         if hurry and TIME not in told:
             told.append(TIME)
-        keeps_facts = hurry or time.monotonic() >= self._facts_due
+        every = FACTS_EVERY_S if self._outbox.retention.has_added else QUIET_FACTS_EVERY_S
+        keeps_facts = hurry or time.monotonic() - self._facts_at >= every
         commands: list[Sequence[Arg]] = [
             *look.commands,
             *told,
@@ -120,7 +131,7 @@ class OrchestratorHeart:
             *self._upkeep(everything=hurry),
         ]
         if keeps_facts:  # set before: a first fact that is written meanwhile sets it anew
-            self._facts_due = time.monotonic() + FACTS_EVERY_S
+            self._facts_at = time.monotonic()
         # Before its own heartbeat: an observer that misses this process may be sure that its lease is over.
         began = lease.now()
         replies = await self._commands.pipeline(commands)
@@ -149,7 +160,8 @@ class OrchestratorHeart:
     def _upkeep(self, *, everything: bool) -> list[Sequence[Arg]]:
         """Return commands that let unread inboxes expire, and now and then renew our own streams' expiry."""
         asked = self._outbox.take_recipients()
-        self._asked = self._asked or bool(asked)
+        if asked:
+            self._asked, self._asked_at = True, time.monotonic()
         shard = shard_of(self._orchestrator)
         idle = sorted(asked - {member.name for member in self.view.members if shard in member.shards})
         commands: list[Sequence[Arg]] = [("PEXPIRE", self._keys.inbox(name), IDLE_INBOX_MS) for name in idle]

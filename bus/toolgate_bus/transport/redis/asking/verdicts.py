@@ -30,6 +30,8 @@ from toolgate_bus.transport.redis.clock import entry_order
 from toolgate_bus.transport.redis.tasks import Backoff
 
 COUNT: Final = 256
+QUIET_BLOCK_MS: Final = 5000
+"""Milliseconds that a read blocks while nothing is asked; the first question ends such a read."""
 FEW: Final = 2
 """Number of entries read from each stream at a time while one of them floods."""
 MAX_BYTES: Final = FEW * (MAX_FRAME + 4096)
@@ -67,6 +69,8 @@ class VerdictReader:
         self.move(keys, orchestrator)
         self._one_by_one = False
         self._quiet = True
+        self._is_resting = False
+        """True if nothing was asked for long, so that reads block for longer."""
         self._proved = False
         """True if all streams have been read on this connection."""
         self._waiting: dict[str, deque[bytes]] = {}
@@ -113,6 +117,11 @@ class VerdictReader:
         """Change the read set. Return True if the blocked read must be woken to learn of it."""
         self._wanted = schedulers
         return self._link is not None and self._readable() != self.reading
+
+    def rest(self, *, is_quiet: bool) -> bool:
+        """Let reads block for longer while all is quiet. Return whether the blocked read must be woken."""
+        was, self._is_resting = self._is_resting, is_quiet
+        return was and not is_quiet and self._link is not None
 
     def drop(self) -> None:
         """End the connection."""
@@ -210,7 +219,8 @@ class VerdictReader:
             self._quiet = True
             link.write(b"".join(reads), tuple(self._last))
             return
-        options = ("XREAD", "COUNT", COUNT, "BLOCK", BLOCK_MS, "STREAMS")
+        link.block_ms = QUIET_BLOCK_MS if self._is_resting else BLOCK_MS
+        options = ("XREAD", "COUNT", COUNT, "BLOCK", link.block_ms, "STREAMS")
         link.write(pack_command((*options, *self._streams, *self._last.values())), (READ,))
 
     def _read_later(self) -> None:

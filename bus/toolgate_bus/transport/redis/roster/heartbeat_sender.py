@@ -18,7 +18,7 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.client.refusals import refusal_of
 from toolgate_bus.transport.redis.clock import ServerClock
-from toolgate_bus.transport.redis.roster.roster import BEAT_SECONDS, Roster
+from toolgate_bus.transport.redis.roster.roster import REPLICA_BEAT_SECONDS, Roster
 from toolgate_bus.transport.redis.roster.roster_sets import TIME, Command
 from toolgate_bus.transport.redis.roster.shards import ShardWatch
 from toolgate_bus.transport.redis.tasks import keep
@@ -46,8 +46,13 @@ class HeartbeatSender:
         clock: ServerClock,
         shards: ShardWatch,
         on_shards: Callable[[frozenset[int]], None],
+        is_idle: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`on_shards` is called with the shards to read when they change, on the loop that calls `start`."""
+        """`on_shards` is called with the shards to read when they change, on the loop that calls `start`.
+
+        `is_idle` tells whether nothing was asked for long; the heart's thread calls it.
+        """
+        self._is_idle = is_idle
         self._url, self._namespace, self._clock = url, namespace, clock
         self._shards, self._on_shards = shards, on_shards
         self._members: dict[str, Tell] = {}
@@ -136,7 +141,7 @@ class HeartbeatSender:
 
     async def _keep_beating(self) -> None:
         while self._owner is not None and not self._owner.is_closed():
-            await asyncio.sleep(BEAT_SECONDS)
+            await asyncio.sleep(REPLICA_BEAT_SECONDS)
             stuck = time.monotonic() - self._moved > STUCK_SECONDS
             if stuck and not self._complained:
                 _log.warning(
@@ -171,7 +176,7 @@ class HeartbeatSender:
             commands, firsts = merge_names(commands, firsts)
             if not self._clock.is_synced and TIME not in commands:
                 commands.append(TIME)
-            commands += (asks := self._shards.asks(self._number))
+            commands += (asks := self._shards.asks(self._number, is_idle=self._is_idle()))
             try:
                 replies = await self._commands.pipeline(commands)
             except TransportError:

@@ -33,14 +33,14 @@ EARLY_S: Final = 3.0
 """Seconds of a minute after which every member has written its name again."""
 MISSED_S: Final = 1.2
 """Seconds since the last heartbeat after which what was written may be gone."""
-TURNS: Final = 32
-"""Number of heartbeats in which a member writes its name once into each set, and asks for the time."""
+TIME_TURN: Final = 32
+"""Number of the heartbeat in a minute with which a member asks for the time."""
 DEAD_S: Final = 60.0
 MAX_NAME: Final = 160
 
 
 class RosterMembership:
-    """One member's place on the roster: what it writes beside its heartbeats, five commands in 16 s."""
+    """One member's place on the roster: what it writes beside its heartbeats, five commands a minute."""
 
     __slots__ = ("_at", "_beats", "_keys", "_member", "_minute")
 
@@ -56,7 +56,7 @@ class RosterMembership:
         missed, self._at = now - self._at >= MISSED_S, now
         if missed or minute != self._minute:
             self._beats, self._minute = 0, minute
-        turn, self._beats = self._beats % TURNS, self._beats + 1
+        turn, self._beats = self._beats, self._beats + 1
         old: list[Command] = [
             ("SADD", self._keys.roster, self._member),
             ("PEXPIRE", self._keys.roster, OLD_SET_MS),
@@ -68,7 +68,7 @@ class RosterMembership:
             return [*own, *old, TIME] if missed else own
         if turn == 1 or missed:
             return old
-        return [TIME] if turn == TURNS // 2 else []
+        return [TIME] if turn == TIME_TURN else []
 
     def name_again(self) -> None:
         """Write the name into all sets with the next heartbeat: what was written may be gone."""

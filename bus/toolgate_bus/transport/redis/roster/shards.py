@@ -17,6 +17,8 @@ from toolgate_bus.transport.shards import SeenShards, decode_count, decode_used,
 
 EVERY: Final = 16
 """Number of heartbeats between two looks. Nobody waits: orchestrators draw shards that schedulers read."""
+IDLE_EVERY: Final = 64
+"""The same of a process that was asked nothing for long."""
 USED_MS: Final = 3_600_000
 
 
@@ -87,9 +89,9 @@ class ShardWatch:
         self._told = self._find(replies, None)
         return self._told
 
-    def asks(self, beat: int) -> list[Command]:
+    def asks(self, beat: int, *, is_idle: bool) -> list[Command]:
         """Return the commands that go with the heartbeat of that number; mostly none."""
-        return self._asks if beat % EVERY == 0 else []
+        return [] if beat % (IDLE_EVERY if is_idle else EVERY) else self._asks
 
     def take(self, replies: Sequence[Any], server_s: int) -> frozenset[int] | None:
         """Return the shards to read if they changed since the last call; else None."""

@@ -1,0 +1,58 @@
+"""Mutations of what an idle fleet saves: rare looks end as soon as something happens."""
+
+from mutation import BUS, SCHEDULERS, Mutant
+
+REDIS = f"{BUS}/transport/redis"
+TESTS = "../bus/transport/test_idle_inboxes.py"
+FOLLOWER = "../schedulers/worker/test_config_follower.py"
+MUTANTS = (
+    Mutant(
+        "idle",
+        "an idle replica is not told that something came",
+        f"{REDIS}/answering/shard_connection.py",
+        "        self.host.wake()\n",
+        "",
+        f"{TESTS}::test_an_operators_wake_ends_the_watch_of_each_replica_and_asks_nothing",
+    ),
+    Mutant(
+        "idle",
+        "an idle replica that is told of a push goes on waiting",
+        f"{SCHEDULERS}/worker/config_follower.py",
+        "await woken.wait()",
+        "await asyncio.sleep(RARE_POLL_S)",
+        f"{FOLLOWER}::test_what_is_pushed_to_an_idle_replica_is_taken_up_when_its_inbox_is_woken",
+    ),
+    Mutant(
+        "idle",
+        "a replica that nobody can wake looks rarely",
+        f"{SCHEDULERS}/worker/config_follower.py",
+        "self._inboxes.woken if self._inboxes.is_watching else None",
+        "self._inboxes.woken",
+        f"{FOLLOWER}::test_who_is_woken_by_nobody_looks_all_the_same",
+    ),
+    Mutant(
+        "idle",
+        "the first question of a quiet agent leaves its long read",
+        f"{REDIS}/asking/verdicts.py",
+        "return was and not is_quiet and self._link is not None",
+        "return False",
+        f"{TESTS}::test_the_first_question_of_a_quiet_agent_ends_its_long_read",
+    ),
+    Mutant(
+        "idle",
+        "a quiet agent reads as often as a busy one",
+        f"{REDIS}/asking/verdicts.py",
+        "QUIET_BLOCK_MS if self._is_resting else BLOCK_MS",
+        "BLOCK_MS",
+        f"{TESTS}::test_an_idle_agent_and_an_idle_replica_send_few_commands",
+    ),
+    Mutant(
+        "archive",
+        "a closed file is compressed all at once",
+        f"{BUS}/commands/decisions/archive_store.py",
+        "while self._closed and left > 0:",
+        "while self._closed:",
+        "../bus/commands/test_archive_store.py"
+        "::test_a_closed_file_is_compressed_piece_by_piece_while_facts_are_written",
+    ),
+)
