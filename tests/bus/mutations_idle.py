@@ -44,7 +44,7 @@ MUTANTS = (
         f"{REDIS}/asking/verdicts.py",
         "QUIET_BLOCK_MS if self._is_resting else BLOCK_MS",
         "BLOCK_MS",
-        f"{TESTS}::test_an_idle_agent_and_an_idle_replica_send_few_commands",
+        f"{TESTS}::test_an_idle_agent_and_an_idle_replica_send_less_than_one_command_beside_each_heartbeat",
     ),
     Mutant(
         "archive",

@@ -76,8 +76,12 @@ async def test_what_is_pushed_to_an_idle_replica_is_taken_up_when_its_inbox_is_w
 
 
 async def test_who_is_woken_by_nobody_looks_all_the_same(followed, wait_until):
-    followed.inboxes.is_watching = False
     await wait_until(lambda: followed.looks)
-    followed.inboxes.woken.set()  # what the first look waited for
+    first, followed.inboxes.is_watching, followed.inboxes.woken = (
+        followed.inboxes.woken,
+        False,
+        asyncio.Event(),
+    )
+    first.set()
     await pushed(followed.store)
     await wait_until(lambda: followed.own.taken)
