@@ -54,7 +54,7 @@ class PassthroughRedactor(Redactor):
         """True if the current question was marked as truncated in the record."""
 
     @override
-    def is_harmless(self, tool: str, arguments: Mapping[str, Any], body: bytes) -> bool:
+    def is_harmless(self, tool: str, arguments: Mapping[str, Any], body: bytes, beside: int = 0) -> bool:
         return False
 
     @override

@@ -156,6 +156,8 @@ def send_result(
     `wary` hides all of it: there are more secrets than can be searched for.
     """
     redaction = _Redaction(redactor, secrets, wary=wary)
+    if type(result) is str and len(result) <= limit and result.isascii() and not redaction.is_needed:
+        return OutgoingResult(result, SentResult("text", result.encode(), success), len(result))
     written = write_plain(result)
     if written is not None and len(written) <= limit and not redaction.is_needed:
         return OutgoingResult(_UNREAD, SentResult("json", written, success), len(written))
