@@ -58,6 +58,11 @@ class PassthroughRedactor(Redactor):
         return False
 
     @override
+    def find_secrets(self, tool_input: Mapping[str, Any], tool: str) -> tuple[Sequence[str], bool]:
+        out = self.redact_arguments(tool_input, None, tool)
+        return out.secrets, out.uncertain
+
+    @override
     def redact_arguments(
         self, tool_input: Mapping[str, Any], before: RedactedArguments | None = None, tool: str = ""
     ) -> RedactedArguments:
