@@ -68,7 +68,7 @@ results = st.fixed_dictionaries(
         "success": st.booleans() | st.sampled_from([None, 1, "yes"]),
     },
     optional={"result_cut": st.just(True), "again": st.just(True)},
-)
+) | st.just({})
 
 
 def item(body, version=packing.NEWEST, phase=0):

@@ -72,6 +72,7 @@ class ResultRuler:
         given: GivenResult | None = None
         try:
             given = _clean(call, await self._rule(call, result, audience, ask, success=success))
+            call.close()  # what comes while labels are stored changes nothing any more: it is told as late
             await self._dispatcher.settle_labels(call)
         except UnreadableQuestion as error:
             given = withhold("gate_failed", f"nobody could be asked about it: {error}.")

@@ -15,6 +15,7 @@ from toolgate_bus.protocol.events import (
     Mask,
     MaskedPart,
     Modify,
+    ReceivedVerdict,
     Replace,
 )
 from toolgate_orchestrator import Call, Caller
@@ -292,6 +293,30 @@ async def test_arguments_that_no_rule_can_read_withhold_where_somebody_is_requir
 
 
 # ------------------------------------------------------------------ masked
+
+
+@pytest.mark.parametrize(
+    ("late", "outcome"),
+    [
+        (Mask(parts=[MaskedPart("", TEXT.index(KEY), TEXT.index(KEY) + len(KEY), "key")]), "masked"),
+        (Deny(reason="no"), "withheld"),
+    ],
+)
+async def test_an_objection_that_comes_when_all_have_agreed_still_counts(world, monkeypatch, late, outcome):
+    await world.scheduler("a", Continue(), **RESULTS)
+    gate = await world.gate()
+    dispatch = gate._dispatcher.dispatch
+
+    async def ask_and_hear_more(call, *asked):
+        closed = await dispatch(call, *asked)
+        heard = ReceivedVerdict("a", late, 0, "result", 0.0)
+        assert call.mask_late(heard, call.result) if isinstance(late, Mask) else call.object_to(heard)
+        return closed
+
+    monkeypatch.setattr(gate._dispatcher, "dispatch", ask_and_hear_more)
+    made = await given(gate)
+    assert made.outcome == outcome
+    assert KEY not in str(made.value)
 
 
 async def test_masks_of_several_schedulers_are_joined(world):
