@@ -316,7 +316,10 @@ _REST_FIELDS: Final = frozenset(
 )
 _RESULT_FIELDS: Final = _REST_FIELDS | {"result_form", "result", "success"}
 _OTHERS: Final = {0: _REST_FIELDS, 4: _RESULT_FIELDS}
-"""Other fields of a usual question, by the number of its phase: `select`, and `result`."""
+"""Other fields of a usual question, by the number of its phase: `select`, and `result`.
+
+No first part fits both: it begins with the number of all fields.
+"""
 _set: Final = object.__setattr__
 
 
@@ -325,7 +328,6 @@ class _FirstPart:
     """First part of questions, as it was read of one of them."""
 
     version: int
-    phase: int
     header: bytes
     """Beginning of a map that has the other fields."""
     fields: dict[str, Any]
@@ -356,7 +358,7 @@ class QuestionReader:
             return question(item)
         begin = body[:cut]
         known = self._known.get(begin)
-        if known is None or known.version != item.version or known.phase != item.phase:
+        if known is None or known.version != item.version:
             return self._read_in_full(item, begin)
         try:
             rest = unpack(known.header + body[cut:])
@@ -430,9 +432,7 @@ def _find_first_part(item: Item, begin: bytes, read: ToolSelecting) -> _FirstPar
     if not is_whole or read.__pydantic_extra__:
         return None
     fields = {**vars(read), "tool_input": None, "result": None}  # (each question has its own)
-    return _FirstPart(
-        item.version, item.phase, others, fields, read.__pydantic_fields_set__, read.__pydantic_extra__
-    )
+    return _FirstPart(item.version, others, fields, read.__pydantic_fields_set__, read.__pydantic_extra__)
 
 
 def _map_of(count: int) -> bytes:

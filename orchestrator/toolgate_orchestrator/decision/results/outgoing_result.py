@@ -156,8 +156,11 @@ def send_result(
     `wary` hides all of it: there are more secrets than can be searched for.
     """
     redaction = _Redaction(redactor, secrets, wary=wary)
-    if type(result) is str and len(result) <= limit and result.isascii() and not redaction.is_needed:
-        return OutgoingResult(result, SentResult("text", result.encode(), success), len(result))
+    if type(result) is str and len(result) <= limit and not redaction.is_needed:
+        data = result.encode("utf-8", "replace")
+        if len(data) <= limit:
+            value = result if result.isascii() else data.decode()
+            return OutgoingResult(value, SentResult("text", data, success), len(data))
     written = write_plain(result)
     if written is not None and len(written) <= limit and not redaction.is_needed:
         return OutgoingResult(_UNREAD, SentResult("json", written, success), len(written))

@@ -177,7 +177,7 @@ class ResultRuler:
             phase="result", result=outgoing.sent, again=again, ttl_ms=self._config.patience_ms
         )
         closed = await self._dispatcher.dispatch(call, asking, audience, None, self._patience)
-        if parts := _find_parts(outgoing, list_masks(closed.heard)):
+        if not closed.agreed and (parts := _find_parts(outgoing, list_masks(closed.heard))):
             call.hide(mask_parts(outgoing.value, parts).hidden)
         return closed
 
