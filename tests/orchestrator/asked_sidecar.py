@@ -61,7 +61,8 @@ class Sidecar:
     def __init__(self, gate, tokens=(), **fields):
         self.now = 100.0
         self.facts = []
-        gate.note = gate._results._note = lambda event, data: self.facts.append((event, dict(data)))
+        gate.note = gate._recorder.note = lambda event, data: self.facts.append((event, dict(data)))
+        gate._recorder.note_released = lambda _call, fact: gate.note("tool:result", fact)
         self.gate, self.service = gate, SidecarService(gate, lambda: self.now)
         pages = make_pages(self.service, "http://localhost", "1.2.3")
         self.app = SidecarApp(self.service, AccessTokens(tokens), pages, **fields)

@@ -24,7 +24,7 @@ from toolgate_bus.protocol.events import (
     ToolSelecting,
     Verdict,
 )
-from toolgate_bus.protocol.json_values import UnreadableJson, read_json
+from toolgate_bus.protocol.json_values import UnreadableJson, read_written
 from toolgate_bus.protocol.packing import (
     AGAIN,
     MAX_QUESTION,
@@ -257,7 +257,7 @@ def _read_result(fields: dict[str, Any]) -> None:
     if type(data) is not bytes or form not in ("text", "json"):
         raise CodecError("malformed", "a result is text or JSON as bytes")
     try:
-        fields["result"] = data.decode() if form == "text" else read_json(data, limit=MAX_QUESTION)
+        fields["result"] = data.decode() if form == "text" else read_written(data, limit=MAX_QUESTION)
     except (UnicodeDecodeError, UnreadableJson) as error:
         raise CodecError("malformed", f"result: {type(error).__name__}") from None
 
@@ -314,6 +314,12 @@ _REST_FIELDS: Final = frozenset(
         *("tool_call_id", "tool_name", "tool_input"),
     )
 )
+_RESULT_FIELDS: Final = _REST_FIELDS | {"result_form", "result", "success"}
+_OTHERS: Final = {0: _REST_FIELDS, 4: _RESULT_FIELDS}
+"""Other fields of a usual question, by the number of its phase: `select`, and `result`.
+
+No first part fits both: it begins with the number of all fields.
+"""
 _set: Final = object.__setattr__
 
 
@@ -348,7 +354,7 @@ class QuestionReader:
         """Decode a question from its item. Raises CodecError."""
         body = item.body
         cut = body.find(_NEXT_FIELD, 0, MAX_BODY)
-        if cut < 0 or item.phase or len(body) > MAX_BODY:
+        if cut < 0 or item.phase not in _OTHERS or len(body) > MAX_BODY:
             return question(item)
         begin = body[:cut]
         known = self._known.get(begin)
@@ -358,8 +364,10 @@ class QuestionReader:
             rest = unpack(known.header + body[cut:])
         except CodecError:
             return question(item)
-        if type(rest) is not dict or not _is_usual(rest):
+        if type(rest) is not dict or not _is_usual(rest, _OTHERS[item.phase]):
             return question(item)
+        if item.phase:
+            _read_result(rest)
         fields = known.fields.copy()
         fields.update(rest)
         fields["id"] = item.id.hex()
@@ -386,10 +394,13 @@ class QuestionReader:
         return read
 
 
-def _is_usual(rest: dict[str, Any]) -> bool:
-    """Return whether these are the other fields of a question, each of its type, and no more."""
+def _is_usual(rest: dict[str, Any], names: frozenset[str]) -> bool:
+    """Return whether these are the other fields of a question, each of its type, and no more.
+
+    Of a result only `success` is checked here: `_read_result` reads the rest.
+    """
     return (
-        rest.keys() == _REST_FIELDS
+        rest.keys() == names
         and type(rest["session"]) is str
         and type(rest["root_session"]) is str
         and type(rest["tool_name"]) is str
@@ -398,6 +409,7 @@ def _is_usual(rest: dict[str, Any]) -> bool:
         and type(rest["iteration"]) is int
         and type(rest["tool_input"]) is dict
         and within_bounds(rest["tool_input"])
+        and type(rest.get("success", True)) is bool
     )
 
 
@@ -407,7 +419,8 @@ def _find_first_part(item: Item, begin: bytes, read: ToolSelecting) -> _FirstPar
     What begins with the same bytes then has the same first part: msgpack is read from left to right.
     """
     size = 1 if begin[0] >> 4 == 0x8 else 3
-    others = _map_of(len(_REST_FIELDS))
+    names = _OTHERS[item.phase]
+    others = _map_of(len(names))
     try:
         first = unpack(_map_of(len(_FIRST_FIELDS)) + begin[size:])
         rest = unpack(others + item.body[len(begin) :])
@@ -415,10 +428,10 @@ def _find_first_part(item: Item, begin: bytes, read: ToolSelecting) -> _FirstPar
         return None
     if type(first) is not dict or type(rest) is not dict or first.keys() != _FIRST_FIELDS:
         return None
-    is_whole = begin[:size] == _map_of(len(_FIRST_FIELDS) + len(_REST_FIELDS)) and _is_usual(rest)
+    is_whole = begin[:size] == _map_of(len(_FIRST_FIELDS) + len(names)) and _is_usual(rest, names)
     if not is_whole or read.__pydantic_extra__:
         return None
-    fields = {**vars(read), "tool_input": None}  # (each question has its own)
+    fields = {**vars(read), "tool_input": None, "result": None}  # (each question has its own)
     return _FirstPart(item.version, others, fields, read.__pydantic_fields_set__, read.__pydantic_extra__)
 
 

@@ -229,6 +229,9 @@ OVERRULED: Final = _counts(definitions.OVERRULED)
 PRIORITY_CAPPED: Final = _counts(definitions.PRIORITY_CAPPED)
 SHADOW_DISAGREEMENTS: Final = _counts(definitions.SHADOW_DISAGREEMENTS)
 TOOL_CALLS: Final = _counts(definitions.TOOL_CALLS)
+RESULTS: Final = _counts(definitions.RESULTS)
+RESULT_SECONDS: Final = _durations(definitions.RESULT_SECONDS)
+RESULT_VERDICTS: Final = _counts(definitions.RESULT_VERDICTS)
 for _metric in definitions.FLEET:  # the others are only counted by `record`
     if _metric not in _counters and _metric not in _histograms:
         _durations(_metric) if _metric.kind == "histogram" else _counts(_metric)

@@ -133,7 +133,7 @@ class Gate:
         """Knows which schedulers are there to rule, and logs when there are none."""
         self._unruled: dict[str, int] = {}
         """Tools on whose results nobody rules, each with the version of the roster that says so."""
-        self._results = ResultRuler(config, client, self._redactor, self._dispatcher, self.note)
+        self._results = ResultRuler(config, client, self._redactor, self._dispatcher, self._recorder)
         self._judging = WeakValueDictionary[str, asyncio.Lock]()
         """Decisions of which results are being ruled on: verdicts are about a decision, so one at a time."""
         self._offer = ToolOffer(client) if client and not config.offer_denied else None
@@ -485,8 +485,10 @@ class Gate:
         if decision is not None and self._client is not None:
             self._client.labels.end_delegation(decision.id)
         at = self.complete(call.at or NOBODY)
+        if at is not call.at:
+            call = call._replace(at=at)
         root = at.root or (at.session if at.parent is None else self.find_root(at.session, at.parent))
-        asking = make_question(call._replace(at=at), self.config, self._ttl_ms, root)
+        asking = make_question(call, self.config, self._ttl_ms, root)
         if decision is not None:
             asking = asking._replace(id=decision.id)
         label = tool if tool in call.tools or call.is_request else OTHER

@@ -18,9 +18,9 @@ from toolgate_bus.facts import record
 from toolgate_bus.facts.columnar import MAX_QUESTION, MAX_RECIPIENTS, pack_run
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import IN_PROCESS, Decision, Mask, ReceivedVerdict
-from toolgate_bus.protocol.fact_events import ENDS, TOOL_ENDS
+from toolgate_bus.protocol.fact_events import ENDS, TOOL_ENDS, TOOL_RESULT
 from toolgate_bus.telemetry import metrics, tracing
-from toolgate_bus.telemetry.fact_metrics import decides, trace_id
+from toolgate_bus.telemetry.fact_metrics import MAX_LABEL, decides, trace_id
 from toolgate_bus.telemetry.unanimous import FactRun, Group
 from toolgate_bus.transport.ports import FactItem
 
@@ -218,6 +218,28 @@ class DecisionRecorder:
             frees, table = type(ended) is str and self._scarce.pop(ended, False) is None, client.table
             if frees or table.held or (event in TOOL_ENDS and table.is_awaited(data.get("session"))):
                 client.bus.hurry_facts()  # another call may wait for this end
+
+    def note_released(self, call: DecisionState, fact: Mapping[str, Any]) -> None:
+        """Count and record a result that all who were asked let pass, as `note` does, in a part of its time.
+
+        All fields of such a fact are the gate's own, and plain: none is looked at twice.
+        """
+        client = self._client
+        seq = client.facts + 1 if client is not None else 0
+        try:
+            body = packing.pack({**fact, "event": TOOL_RESULT, "seq": seq, "at": time.time()})
+        except CodecError:
+            body = b""
+        if client is None or not body or not self._redactor.leaves_unread(body):
+            self.note(TOOL_RESULT, fact)
+            return
+        tool, agent = call.labels
+        metrics.count(metrics.RESULTS, "released", tool[:MAX_LABEL], agent[:MAX_LABEL])
+        metrics.observe(metrics.RESULT_SECONDS, fact["seconds"])
+        for heard in call.heard:
+            metrics.count(metrics.RESULT_VERDICTS, heard.scheduler[:MAX_LABEL], "continue")
+        client.facts = seq
+        _queue(client, seq, partial(packing.item, _NO_ID, 0, body))
 
     def _plain_body(self, fields: dict[str, Any]) -> bytes | None:
         """Return the bytes of a fact if all of it may leave as it is, as most may; else None."""

@@ -1,9 +1,22 @@
-"""One answer to whether two JSON values are the same."""
+"""One answer to whether two JSON values are the same, and two ways to read one as one."""
 
+import json
 import math
 
 import pytest
-from toolgate_bus.protocol.json_values import same_json
+from bus_strategies import json_values
+from hypothesis import given
+from hypothesis import strategies as st
+from toolgate_bus.protocol import json_values as reading
+from toolgate_bus.protocol.json_values import (
+    MAX_DEPTH,
+    MAX_DIGITS,
+    UnreadableJson,
+    read_json,
+    read_written,
+    same_json,
+    write_json,
+)
 
 pytestmark = pytest.mark.pure
 
@@ -76,3 +89,62 @@ def test_a_value_as_deep_as_python_makes_them_is_compared():
 
     assert same_json(nest(1), nest(1.0))
     assert not same_json(nest(1), nest(True))
+
+
+NUMBERS = [
+    "-0",
+    "0.10",
+    "1e5",
+    "1E400",
+    "-1e-7",
+    "NaN",
+    "Infinity",
+    "01",
+    "9" * MAX_DIGITS,
+    "9" * (MAX_DIGITS + 1),
+]
+ODD = [
+    *NUMBERS,
+    '{"a":1,"a":2}',
+    '{"a":1,"\\u0061":1}',
+    '["\\ud83d"]',
+    '["\\ud83d\\ude00","\\/","\x7f"]',
+    '["a\tb"]',
+    "[1, 2]",
+    "[1]\n",
+    "\ufeff[1]",
+    "[1,]",
+    "",
+    '["' + "9" * (MAX_DIGITS + 1) + '"]',
+    *("[" * depth + "]" * depth for depth in (MAX_DEPTH, MAX_DEPTH + 1, 250, 100_000)),
+    '{"a":' * (MAX_DEPTH + 1) + "1" + "}" * (MAX_DEPTH + 1),
+]
+
+
+def outcome(read, text):
+    try:
+        return json.dumps(read(text))
+    except UnreadableJson:
+        return UnreadableJson
+
+
+@pytest.mark.parametrize("text", ODD, ids=lambda text: text[:12])
+def test_what_programs_read_differently_is_refused_by_the_fast_way_too(text):
+    for one in (text.encode(), f'[{text},"x"]'.encode(), b"\xff" + text.encode()):
+        assert outcome(read_written, one) == outcome(read_json, one)
+
+
+@given(json_values, st.sampled_from([None, 1]), st.data())
+def test_both_ways_read_the_same_out_of_what_was_written_or_tampered_with(value, indent, data):
+    text = json.dumps(value, indent=indent, ensure_ascii=False).encode() if indent else write_json(value)
+    assert outcome(read_written, text) == outcome(read_json, text) == json.dumps(value)
+    at = data.draw(st.integers(0, len(text) - 1))
+    until = data.draw(st.integers(at, min(len(text), at + 3)))
+    other = text[:at] + data.draw(st.sampled_from([b"", b"0", b'"', b"\\", b",", text[:9]])) + text[until:]
+    assert outcome(read_written, other) == outcome(read_json, other)
+
+
+def test_what_was_written_is_read_the_fast_way(monkeypatch):
+    monkeypatch.setattr(reading, "read_json", None)
+    value = {"rows": [{"id": n, "name": "\u00fc\n\u20ac", "part": n / 7, "open": True} for n in range(500)]}
+    assert read_written(write_json(value)) == value

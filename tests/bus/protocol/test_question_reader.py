@@ -33,6 +33,7 @@ REST = {
     "tool_name": "t",
     "tool_input": {"a": [1, {"b": None}]},
 }
+RESULT = REST | {"result_form": "json", "result": b'{"a":[1]}', "success": True}
 UNTRACED = {name: one for name, one in FIRST.items() if name != "trace"}
 firsts = st.fixed_dictionaries(
     {
@@ -60,6 +61,16 @@ rests = st.fixed_dictionaries(
 ).map(lambda some: REST | some)
 
 
+results = st.fixed_dictionaries(
+    {
+        "result_form": st.sampled_from(["json", "json", "text", "xml", None]),
+        "result": st.sampled_from([b'{"a": 1}', b"[1.5]", b'{"a":1,"a":1}', b"\xff", b"", "x", None]),
+        "success": st.booleans() | st.sampled_from([None, 1, "yes"]),
+    },
+    optional={"result_cut": st.just(True), "again": st.just(True)},
+) | st.just({})
+
+
 def item(body, version=packing.NEWEST, phase=0):
     return packing.Item(ID, phase, body, None, version)
 
@@ -73,9 +84,9 @@ def outcome(read, asked):
     return vars(found), list(vars(found)), found.__pydantic_extra__, found.__pydantic_fields_set__
 
 
-def knows(reader, body, version=packing.NEWEST):
+def knows(reader, body, version=packing.NEWEST, phase=0):
     for _ in range(2):
-        outcome(reader.read, item(body, version))
+        outcome(reader.read, item(body, version, phase))
     return len(reader._known)
 
 
@@ -88,6 +99,34 @@ def test_every_question_is_read_as_if_it_were_the_first(first, several, version)
         asked = item(packing.pack({**first, **rest}), version)
         for _ in range(3):
             assert outcome(reader.read, asked) == outcome(codec.question, asked)
+
+
+@given(firsts, st.lists(st.tuples(rests, results), min_size=1, max_size=3), st.sampled_from([0, 4, 5]))
+def test_every_question_about_a_result_is_read_as_if_it_were_the_first(first, several, phase):
+    reader, first = QuestionReader(), first | {"phase": "result"}
+    assert knows(reader, packing.pack({**FIRST, "phase": "result", **RESULT}), phase=4) == 1
+    knows(reader, packing.pack({**first, **RESULT}), phase=4)
+    for rest, result in several:
+        asked = item(packing.pack({**first, **rest, **result}), phase=phase)
+        for _ in range(3):
+            assert outcome(reader.read, asked) == outcome(codec.question, asked)
+
+
+def test_a_result_behind_a_known_first_part_is_read_alone(monkeypatch):
+    reader, first = QuestionReader(), FIRST | {"phase": "result"}
+    assert knows(reader, packing.pack({**first, **RESULT}), phase=4) == 1
+    again = item(packing.pack({**first, **RESULT}), phase=5)
+    assert reader.read(again).again
+    monkeypatch.setattr(codec, "question", None)
+    several = [(b"[2]", True), (b'"x"', False)]
+    read = [
+        reader.read(item(packing.pack({**first, **RESULT, "result": data, "success": went}), phase=4))
+        for data, went in several
+    ]
+    assert [(one.result, one.success, one.phase) for one in read] == [
+        ([2], True, "result"),
+        ("x", False, "result"),
+    ]
 
 
 @pytest.mark.parametrize("name", REST)

@@ -54,8 +54,13 @@ class PassthroughRedactor(Redactor):
         """True if the current question was marked as truncated in the record."""
 
     @override
-    def is_harmless(self, tool: str, arguments: Mapping[str, Any], body: bytes) -> bool:
+    def is_harmless(self, tool: str, arguments: Mapping[str, Any], body: bytes, beside: int = 0) -> bool:
         return False
+
+    @override
+    def find_secrets(self, tool_input: Mapping[str, Any], tool: str) -> tuple[Sequence[str], bool]:
+        out = self.redact_arguments(tool_input, None, tool)
+        return out.secrets, out.uncertain
 
     @override
     def redact_arguments(

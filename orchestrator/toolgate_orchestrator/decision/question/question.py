@@ -190,7 +190,8 @@ def write_question(
     if not redactor.configured:
         try:
             body = codec.question_body(question, arguments, truncated=question.truncated)
-            if redactor.is_harmless(question.tool_name, arguments, body):
+            beside = 0 if question.result is None else len(question.result.data)
+            if redactor.is_harmless(question.tool_name, arguments, body, beside):
                 return body, None
         except CodecError:
             pass

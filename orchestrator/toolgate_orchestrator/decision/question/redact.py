@@ -112,6 +112,8 @@ class RedactedArguments:
 
     def _find_secrets(self) -> tuple[str, ...]:
         hidden = [value for name, value in self.placeholders.items() if name.startswith(_REDACTED)]
+        if not (hidden or self.known):
+            return ()
         found = set(islice(_texts(hidden), _MAX_SECRETS + 1))
         clear = "\0".join(text for text in _texts(self.value) if text not in self.placeholders)
         secret = {one for one in found if one not in clear}
@@ -157,6 +159,13 @@ class Redactor:
         out.plain = plain
         return out
 
+    def find_secrets(self, tool_input: Mapping[str, Any], tool: str) -> tuple[Sequence[str], bool]:
+        """Return what is hidden of these arguments, and whether that is more than can be searched for."""
+        if not self.configured and packing.within_bounds(tool_input, _DEPTH, _MAX_PLACEHOLDERS // 2):
+            return (), False  # only what is too long is held back, and that is never too many
+        out = self.redact_arguments(tool_input, None, tool)
+        return out.secrets, out.uncertain
+
     def redact_fact(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of a fact as they may leave. Values that are not JSON are hidden."""
         return self._redact(fields, None, "").value
@@ -194,13 +203,16 @@ class Redactor:
             most = self._of_tools[tool] = next(fitting, MAX_CHARS)
         return most
 
-    def is_harmless(self, tool: str, arguments: Mapping[str, Any], body: bytes) -> bool:
-        """Return whether arguments, packed in this body, may leave as they are if nothing is configured."""
+    def is_harmless(self, tool: str, arguments: Mapping[str, Any], body: bytes, beside: int = 0) -> bool:
+        """Return whether arguments, packed in this body, may leave as they are if nothing is configured.
+
+        `beside` is the number of bytes in the body that are a result, not arguments.
+        """
         harmless = self._harmless
         if harmless is None:
             harmless = min(self.max_chars(tool), _FEW_BYTES)
         return (
-            len(body) <= harmless
+            len(body) - beside <= harmless
             and (_BRACKET not in body or (_MARK_BYTES not in body and _WHOLE_BYTES not in body))
             and packing.within_bounds(arguments, _DEPTH)
         )
@@ -316,16 +328,22 @@ class Redactor:
         whole = {key: _reveal(value, out.placeholders) for key, value in out.value.items()}
         out.value = {WHOLE: _hide(whole, "truncated", out)}
 
+    def leaves_unread(self, body: bytes) -> bool:
+        """Return whether a fact of plain fields, packed in `body`, may leave as it is."""
+        return (
+            not self.configured
+            and len(body) <= min(self.max_chars(""), _FEW_BYTES)
+            # A time may hold either byte too, for a quarter of an hour.
+            and (_BRACKET not in body or (_MARK_BYTES not in body and _WHOLE_BYTES not in body))
+        )
+
     def leaves_as_is(self, fields: Mapping[str, Any], body: bytes) -> bool:
         """Return whether a fact's fields, packed in `body`, may leave as they are, without a second look.
 
         A number of 64 bits may be too large to travel, so it gets a second look.
         """
         return (
-            not self.configured
-            and len(body) <= min(self.max_chars(""), _FEW_BYTES)
-            # A time may hold either byte too, for a quarter of an hour.
-            and (_BRACKET not in body or (_MARK_BYTES not in body and _WHOLE_BYTES not in body))
+            self.leaves_unread(body)
             and (_WIDE not in body or all(map(_is_narrow, fields.values())))
             and len(fields) <= packing.MAX_ENTRIES
             and _STRINGS.issuperset(map(type, fields))

@@ -16,7 +16,7 @@ from math import isfinite
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.protocol.events import Mask, MaskedPart, SentResult
-from toolgate_bus.protocol.json_values import read_json
+from toolgate_bus.protocol.json_values import read_json, write_json
 from toolgate_bus.protocol.packing import make_readable
 from toolgate_bus.ruling.results import ROOT, UnknownPart, check_parts, hide_texts, mask_parts, path_to
 from toolgate_bus.telemetry.printable import shorten, visible
@@ -156,6 +156,11 @@ def send_result(
     `wary` hides all of it: there are more secrets than can be searched for.
     """
     redaction = _Redaction(redactor, secrets, wary=wary)
+    if type(result) is str and len(result) <= limit and not redaction.is_needed:
+        data = result.encode("utf-8", "replace")
+        if len(data) <= limit:
+            value = result if result.isascii() else data.decode()
+            return OutgoingResult(value, SentResult("text", data, success), len(data))
     written = write_plain(result)
     if written is not None and len(written) <= limit and not redaction.is_needed:
         return OutgoingResult(_UNREAD, SentResult("json", written, success), len(written))
@@ -207,13 +212,13 @@ def write_plain(result: Any) -> bytes | None:
     if type(result) not in (dict, list):
         return None
     try:
-        return _ENCODER.encode(result).encode() if _is_plain(result) else None
-    except Exception:  # noqa: BLE001 - NaN, half characters, or a value that another thread changes
+        return write_json(result) if _is_plain(result) else None
+    except Exception:  # noqa: BLE001 - half characters, or a value that another thread changes
         return None
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether a map or list holds maps, lists, texts and numbers alone, level by level.
+    """Return whether a map or list holds maps, lists, texts and finite numbers alone, level by level.
 
     Subclasses are none of them, as each may be written in its own way.
     """
@@ -231,6 +236,8 @@ def _is_plain(value: Any) -> bool:
             numbers = [one for one in level if type(one) is int]
             if max(max(numbers), -min(numbers)).bit_length() > _MAX_BITS:
                 return False
+        if float in kinds and not all(map(isfinite, [one for one in level if type(one) is float])):
+            return False
         if kinds <= _SCALARS:
             return True
     return False

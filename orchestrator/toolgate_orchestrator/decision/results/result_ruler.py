@@ -29,6 +29,7 @@ from toolgate_orchestrator.decision.link.client import GateClient
 from toolgate_orchestrator.decision.link.recipients import Recipients
 from toolgate_orchestrator.decision.question.question import UnreadableQuestion
 from toolgate_orchestrator.decision.question.redact import Redactor
+from toolgate_orchestrator.decision.recorder import DecisionRecorder
 from toolgate_orchestrator.decision.results.given_result import (
     GivenResult,
     ResultWhy,
@@ -39,7 +40,7 @@ from toolgate_orchestrator.decision.results.outgoing_result import OutgoingResul
 from toolgate_orchestrator.decision.results.shadow_results import find_disagreeing
 from toolgate_orchestrator.decision.round.decision_state import DecisionState
 from toolgate_orchestrator.decision.round.dispatcher import Dispatcher
-from toolgate_orchestrator.decision.round.wait_reports import Note, describe_whose
+from toolgate_orchestrator.decision.round.wait_reports import describe_whose
 from toolgate_orchestrator.decision.ruling import RulingResult, objection
 
 AskPerson = Callable[[DecisionState, RulingResult, SentResult], Awaitable[RulingResult]]
@@ -57,10 +58,10 @@ class ResultRuler:
         client: GateClient | None,
         redactor: Redactor,
         dispatcher: Dispatcher,
-        note: Note,
+        recorder: DecisionRecorder,
     ) -> None:
         self._config, self._client, self._redactor = config, client, redactor
-        self._dispatcher, self._note = dispatcher, note
+        self._dispatcher, self._recorder = dispatcher, recorder
         self._patience = config.patience_ms / 1000
         self.subscribers: list[Callable[[str, GivenResult], None]] = []
 
@@ -71,6 +72,7 @@ class ResultRuler:
         given: GivenResult | None = None
         try:
             given = _clean(call, await self._rule(call, result, audience, ask, success=success))
+            call.close()  # what comes while labels are stored changes nothing any more: it is told as late
             await self._dispatcher.settle_labels(call)
         except UnreadableQuestion as error:
             given = withhold("gate_failed", f"nobody could be asked about it: {error}.")
@@ -94,17 +96,19 @@ class ResultRuler:
         client = self._client
         if client is None or not (client.up or await client.reachable(self._patience)):
             return self._rule_without_bus(call, result, audience)
-        out = self._redactor.redact_arguments(call.question.tool_input, None, call.question.tool_name)
+        hidden, wary = self._redactor.find_secrets(call.question.tool_input, call.question.tool_name)
         send = partial(
             send_result,
             redactor=self._redactor,
-            secrets=out.secrets,
+            secrets=hidden,
             limit=self._config.result_bytes,
             success=success,
-            wary=out.uncertain,
+            wary=wary,
         )
         first = last = send(result)
         closed = await self._ask(call, first, audience)
+        if closed.agreed and not (first.cut or call.objection or call.late_masks or call.hidden):
+            return _release(call, result)  # as nearly always
         if (withheld := self._find_denial(call, closed)) is not None:
             return withheld
         asks, winner = closed.merged.asks, find_replacement(closed.heard)
@@ -142,7 +146,7 @@ class ResultRuler:
         author = min(list_masks(call.heard), key=rank, default=None)
         cut, hidden = last.cut > 0, call.hidden
         if winner is author is None and not (masks or cut or hidden):
-            return GivenResult(result, "released", "failed_open" if call.failed_open else "agreed")
+            return _release(call, result)
         parts = _find_parts(last, masks)
         made = mask_parts(last.value, parts) if parts else MaskedResult(last.value, frozenset())
         value = finish(last, hide_texts(made.value, call.hidden - made.hidden))
@@ -157,7 +161,7 @@ class ResultRuler:
         if cut:
             reason = f"only its first {self._config.result_bytes} bytes were ruled on"
             return GivenResult(value, "masked", "masked", reason, None, hidden, cut)
-        return GivenResult(result, "released", "failed_open" if call.failed_open else "agreed")
+        return _release(call, result)
 
     async def _ask(
         self,
@@ -173,7 +177,7 @@ class ResultRuler:
             phase="result", result=outgoing.sent, again=again, ttl_ms=self._config.patience_ms
         )
         closed = await self._dispatcher.dispatch(call, asking, audience, None, self._patience)
-        if parts := _find_parts(outgoing, list_masks(closed.heard)):
+        if not closed.agreed and (parts := _find_parts(outgoing, list_masks(closed.heard))):
             call.hide(mask_parts(outgoing.value, parts).hidden)
         return closed
 
@@ -209,6 +213,7 @@ class ResultRuler:
         asked, outgoing = call.question, call.result
         call.end_result("cancelled" if given is None else given.outcome)
         _hide_late(call)
+        is_agreed = given is not None and given.why == "agreed" and call.agreed is not None
         fact: dict[str, Any] = {
             **describe_whose(asked),
             "tool": call.labels[0],
@@ -226,6 +231,9 @@ class ResultRuler:
             fact["digest"] = hashlib.blake2b(outgoing.sent.data, key=_KEY, digest_size=16).hexdigest()
             if outgoing.cut:
                 fact["cut"] = outgoing.cut
+        if is_agreed:
+            self._recorder.note_released(call, fact)
+            return
         if disagreeing := find_disagreeing(
             (*call.heard, *call.late_shadows), call.results, call.hidden, call.given
         ):
@@ -235,7 +243,12 @@ class ResultRuler:
             fact["silent"] = list(call.silent)
         if call.failed_open:
             fact["failed_open"] = dict(call.failed_open)
-        self._note(TOOL_RESULT, fact)
+        self._recorder.note(TOOL_RESULT, fact)
+
+
+def _release(call: DecisionState, result: Any) -> GivenResult:
+    """Return a result that nobody objects to, and of which nobody hides anything."""
+    return GivenResult(result, "released", "failed_open" if call.failed_open else "agreed")
 
 
 def _find_parts(outgoing: OutgoingResult, masks: Sequence[ReceivedVerdict]) -> list[MaskedPart]:

@@ -15,9 +15,10 @@ from toolgate_bus.protocol.events import (
     Mask,
     MaskedPart,
     Modify,
+    ReceivedVerdict,
     Replace,
 )
-from toolgate_orchestrator import Call
+from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.decision.config import parse
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.inheritance import inherit_config
@@ -292,6 +293,30 @@ async def test_arguments_that_no_rule_can_read_withhold_where_somebody_is_requir
 
 
 # ------------------------------------------------------------------ masked
+
+
+@pytest.mark.parametrize(
+    ("late", "outcome"),
+    [
+        (Mask(parts=[MaskedPart("", TEXT.index(KEY), TEXT.index(KEY) + len(KEY), "key")]), "masked"),
+        (Deny(reason="no"), "withheld"),
+    ],
+)
+async def test_an_objection_that_comes_when_all_have_agreed_still_counts(world, monkeypatch, late, outcome):
+    await world.scheduler("a", Continue(), **RESULTS)
+    gate = await world.gate()
+    dispatch = gate._dispatcher.dispatch
+
+    async def ask_and_hear_more(call, *asked):
+        closed = await dispatch(call, *asked)
+        heard = ReceivedVerdict("a", late, 0, "result", 0.0)
+        assert call.mask_late(heard, call.result) if isinstance(late, Mask) else call.object_to(heard)
+        return closed
+
+    monkeypatch.setattr(gate._dispatcher, "dispatch", ask_and_hear_more)
+    made = await given(gate)
+    assert made.outcome == outcome
+    assert KEY not in str(made.value)
 
 
 async def test_masks_of_several_schedulers_are_joined(world):
@@ -576,6 +601,39 @@ async def test_the_record_has_who_masked_what_where_and_no_text_of_the_result(wo
     assert (replaced["action"], replaced["replaced"]) == ("replace", True)
     assert [record.read_verdict(one).verdict.action for one in fact["verdicts"][:2]] == ["mask", "replace"]
     assert [count() for count in counts] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "odd", [{}, {"agent": "\u27e6redacted:"}, {"session": "\ud83d"}, {"agent": "a" * 9000}]
+)
+async def test_the_short_record_of_a_result_that_all_let_pass_says_what_the_long_one_says(
+    world, monkeypatch, odd
+):
+    for name in ("a", "b"):
+        await world.scheduler(name, Continue(), **RESULTS)
+    gate, counted, noted = await world.gate(), [], []
+    at = Caller(session="s", root="r", parent="p", lineage=["up", "me"])._replace(**odd)
+    labels = {"outcome": "released", "tool": "read", "agent": odd.get("agent", "")[:128]}
+    counts = [
+        growth("toolgate_results_total", **labels),
+        growth("toolgate_result_verdicts_total", scheduler="b", action="continue"),
+        growth("toolgate_result_seconds_count"),
+    ]
+    short = gate._recorder.note_released
+    for record_it in (short, lambda call, fact: gate._recorder.note("tool:result", fact)):
+        monkeypatch.setattr(gate._recorder, "note_released", record_it)
+        made = await gate.rule_on_result(Call("read", {}, ["read"], at, id="c1"), None, TEXT)
+        assert (made.value, made.why) == (TEXT, "agreed")
+        counted.append([count() for count in counts])
+        noted.append(facts(world)[-1])
+    monkeypatch.setattr(gate._recorder, "note_released", short)
+    assert counted == [[1, 1, 1], [2, 2, 2]]
+    differ = {"seq", "at", "seconds", "decision_id", "verdicts"}
+    one, other = [{name: value for name, value in fact.items() if name not in differ} for fact in noted]
+    assert one == other
+    assert [{**told, "seconds": 0} for told in noted[0]["verdicts"]] == [
+        {**told, "seconds": 0} for told in noted[1]["verdicts"]
+    ]
 
 
 async def test_who_denies_and_quotes_what_another_hides_tells_nobody(world):
