@@ -74,6 +74,8 @@ class Recipients:
     """True if no tool may have that name."""
     admitters: tuple["Recipients", ...] = ()
     """Schedulers that are asked last, about the call that will run: one by one, highest priority first."""
+    is_simple: bool = field(init=False, compare=False, repr=False)
+    """True if these are all that rule on the call, all alike: all alive, none a shadow, none asked last."""
     heard_locally: dict[tuple[Any, ...], tuple[ReceivedVerdict, ...]] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -82,6 +84,12 @@ class Recipients:
     """The same recipients without one of them, by its name; made when first needed."""
 
     NOBODY: ClassVar["Recipients"]
+
+    def __post_init__(self) -> None:
+        """Find once what each decision asks."""
+        others = self.shadows or self.unasked or self.absent or self.readers or self.admitters
+        simple = bool(self.names) and not (others or self.is_reserved)
+        object.__setattr__(self, "is_simple", simple and self.required.keys() == set(self.names))
 
     def only(self, names: Collection[str]) -> "Recipients":
         """Return these recipients alone, none of them required: they have answered already."""
