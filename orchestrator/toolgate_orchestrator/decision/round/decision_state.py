@@ -71,6 +71,8 @@ class DecisionState:
     """Verdicts of shadows, if any were asked."""
     agreed: Group | None = None
     """All that were asked, if all said continue and there is nothing to remark."""
+    timings: tuple[Any, ...] = ()
+    """Seconds and revisions of these verdicts, if local tables gave them (`LocalAgreement`)."""
     answers: LocalAnswers | None = None
     """Answers of local tables to the LLM's own call, until its round begins; None if they are not known."""
     silent: tuple[str, ...] = ()
@@ -218,10 +220,12 @@ class DecisionState:
         kept, self.answers = self.answers, None
         return kept
 
-    def hear_locally(self, heard: tuple[ReceivedVerdict, ...], agreed: Group | None) -> None:
+    def hear_locally(
+        self, heard: tuple[ReceivedVerdict, ...], agreed: Group | None = None, timings: tuple[Any, ...] = ()
+    ) -> None:
         """Record a round in which nobody had to be asked. `agreed` names all if all said a plain continue."""
         self.heard += heard
-        self.agreed = agreed
+        self.agreed, self.timings = agreed, timings
 
     def keep_final(self, modify: Modify, arguments: dict[str, Any]) -> None:
         """Keep the arguments that a valid modify of its own call would run with."""

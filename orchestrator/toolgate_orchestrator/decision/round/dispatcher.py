@@ -33,7 +33,7 @@ from toolgate_orchestrator.decision.config import ToolgateConfig
 from toolgate_orchestrator.decision.faults import call_guarded
 from toolgate_orchestrator.decision.link.client import GateClient
 from toolgate_orchestrator.decision.link.local_tables import LocalAnswers
-from toolgate_orchestrator.decision.link.recipients import ExclusionReason, Recipients
+from toolgate_orchestrator.decision.link.recipients import ExclusionReason, LocalAgreement, Recipients
 from toolgate_orchestrator.decision.link.scheduler_info import ADMIT, RESULT
 from toolgate_orchestrator.decision.question.inability import deny_ask, deny_change, find_missing
 from toolgate_orchestrator.decision.question.plain_values import copy_arguments, to_plain
@@ -55,7 +55,7 @@ _log = get_logger("toolgate.gate")
 _LAST: Final = frozenset((ADMIT, RESULT))
 """Phases in which no local table answers."""
 MAX_HEARD: Final = 64
-"""Sets of verdicts by local tables that are kept for each audience."""
+"""Rounds of local tables that are kept for each audience."""
 EXCUSING: Final = 0.25
 """Fraction of the patience: if the own event loop stood still for longer, nobody is blamed for silence."""
 
@@ -265,22 +265,23 @@ class Dispatcher:
         group: Group | None,
     ) -> RoundResult:
         """End a round in which local tables answer for everybody: it needs no waiting, and no state."""
-        heard = self._hear_agreed(audience, asking, answers)
-        if heard is not None:
-            call.hear_locally(heard, group)
-            return RoundResult(NOTHING, (), (), (), (), heard, (), False, True)
+        agreement = self._find_agreement(audience, asking, answers)
+        if agreement is not None:
+            closed, timings = agreement
+            call.hear_locally(closed.heard, group, timings)
+            return closed
         heard = tuple([hear_locally(audience, asking, name, *one) for name, one in answers.items()])
         for one in heard:
             if one.verdict is not codec.PLAIN_CONTINUE:  # those are counted with their decision
                 count_verdict(call, one)
-        call.hear_locally(heard, None)
+        call.hear_locally(heard)
         return RoundResult(merge(heard), (), (), (), (), heard)
 
     @staticmethod
-    def _hear_agreed(
+    def _find_agreement(
         audience: Recipients, asking: ToolQuestion, answers: LocalAnswers
-    ) -> tuple[ReceivedVerdict, ...] | None:
-        """Return answers of local tables as verdicts if all are plain continues.
+    ) -> LocalAgreement | None:
+        """Return the round of these answers of local tables if all are plain continues.
 
         They take no time, so the same verdicts stand for all such calls.
         """
@@ -288,13 +289,14 @@ class Dispatcher:
             if not answer.is_plain:
                 return None
         key = (asking.phase, asking.again, *answers, *[revision for _, revision in answers.values()])
-        if (heard := audience.heard_locally.get(key)) is None:
-            if len(audience.heard_locally) >= MAX_HEARD:
-                audience.heard_locally.clear()
-            heard = audience.heard_locally[key] = tuple(
-                hear_locally(audience, asking, name, *one) for name, one in answers.items()
-            )
-        return heard
+        if (found := audience.agreed_locally.get(key)) is None:
+            if len(audience.agreed_locally) >= MAX_HEARD:
+                audience.agreed_locally.clear()
+            heard = tuple(hear_locally(audience, asking, name, *one) for name, one in answers.items())
+            timings = *(one.seconds for one in heard), *(one.revision for one in heard)
+            found = LocalAgreement(RoundResult(NOTHING, (), (), (), (), heard, agreed=True), timings)
+            audience.agreed_locally[key] = found
+        return found
 
     @staticmethod
     def _answer_locally(
