@@ -84,7 +84,7 @@ class Recipients:
     admitters: tuple["Recipients", ...] = ()
     """Schedulers that are asked last, about the call that will run: one by one, highest priority first."""
     is_simple: bool = field(init=False, compare=False, repr=False)
-    """True if these alone rule on a call as the LLM made it, and all alike: alive, no shadow, none asked last."""
+    """True if these alone rule on the LLM's own call, and all alike: alive, no shadow, none asked last."""
     agreed_locally: dict[tuple[Any, ...], LocalAgreement] = field(
         default_factory=dict, compare=False, repr=False
     )
