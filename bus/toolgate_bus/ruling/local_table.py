@@ -116,9 +116,9 @@ class LocalTable(StrictModel):
         The arguments must be those that the scheduler would be sent.
         """
         found = self._answer_one(question)
-        if found is None or found.verdict.action == "deny":
-            return found
         if not question.lineage:
+            return found
+        if found is None or found.verdict.action == "deny":
             return found
         for one in islice(as_each_agent(question), 1, None):
             above = self._answer_one(one)
@@ -149,7 +149,7 @@ class LocalTable(StrictModel):
 
     def _answer_one(self, question: AnyQuestion) -> LocalAnswer | None:
         tool, arguments = question.tool_name, question.tool_input
-        for rule, named, alone, elements in self._rules_for(tool):
+        for rule, named, alone, elements in self._rules_of(tool, question.agent):
             if alone is not None:
                 truth = alone.holds(arguments, elements)
             else:
@@ -165,6 +165,21 @@ class LocalTable(StrictModel):
     def _by_tool(self) -> dict[str, tuple[_Candidate, ...]]:
         return {}
 
+    @cached_property
+    def _by_agent(self) -> dict[tuple[str, str], tuple[_Candidate, ...]]:
+        return {}
+
+    def _rules_of(self, tool: str, agent: str) -> tuple[_Candidate, ...]:
+        """Return the rules that may be about an agent's calls of a tool. What its name decides is decided."""
+        found = self._by_agent.get((tool, agent))
+        if found is None:
+            found = tuple(filter(None, (_narrow(one, agent) for one in self._rules_for(tool))))
+            if len(tool) <= globs.SHORT and len(agent) <= globs.SHORT:
+                if len(self._by_agent) >= MAX_NAMES:
+                    self._by_agent.clear()
+                self._by_agent[tool, agent] = found
+        return found
+
     def _rules_for(self, tool: str) -> tuple[_Candidate, ...]:
         found = self._by_tool.get(tool)
         if found is None:
@@ -178,6 +193,14 @@ class LocalTable(StrictModel):
                     self._by_tool.clear()
                 self._by_tool[tool] = found
         return found
+
+
+def _narrow(one: _Candidate, agent: str) -> _Candidate | None:
+    """Return a candidate with what an agent's name decides; None if it is not about that agent."""
+    if not (one.named and one.rule.asks_agent_only):
+        return one
+    alone = one.rule.conditions_of(agent)
+    return None if alone is None else one._replace(alone=alone)
 
 
 def encode_table(rules: list[dict[str, Any]], default: Answer) -> bytes:

@@ -329,9 +329,11 @@ def use_namespace(name: str) -> None:
 def count(counts: CounterSeries, *labels: str) -> None:
     """Add one to a counter. The labels are in the order of `definitions`."""
     series = counts.series
-    if labels not in series:
+    number = series.get(labels)  # (a tuple's hash is found anew each time)
+    if number is None:
         labels = limit_labels(counts.metric, labels, series)
-    series[labels] = series.get(labels, 0) + 1
+        number = series.get(labels, 0)
+    series[labels] = number + 1
 
 
 def count_rule(scheduler: str, rule: str, action: str) -> None:

@@ -420,6 +420,8 @@ class Gate:
             state.bind(can, passes, reaches_person=reaches)
         before = DECISION.set(asking.id)
         try:
+            if local is None and call.answer is None and (known := self._decide_at_once(state)) is not None:
+                return known
             if tracing.is_active():
                 with span_of_decision(state, parent=asking.trace if call.trace else None) as span:
                     state.trace_by(tracing.headers())
@@ -514,6 +516,32 @@ class Gate:
                 return await self._results.rule(state, result, audience, ask_person, success=success)
         finally:
             DECISION.reset(before)
+
+    def _decide_at_once(self, call: DecisionState) -> Decision | None:
+        """Return the decision on a call to which all its recipients' local tables answer; else None.
+
+        `_decide` would make the same one. Whatever is rare, may wait or may fail is left to it: this is no
+        coroutine.
+        """
+        client, asking = self._client, call.question
+        if client is None or not (client.up and client.tables.in_force):
+            return None
+        is_rare = client.pauses.standing or client.labels.is_used or call.agents or asking.trace
+        if is_rare or len(asking.lineage) > MAX_LINEAGE or tracing.is_active():
+            return None
+        audience = self._audience(asking.tool_name)
+        if not audience.is_simple or client.table.is_rest_due(call.started):
+            return None
+        for name in audience.names:
+            if name not in client.tables.in_force:
+                return None
+        try:
+            closed = self._dispatcher.answer_at_once(client, call, audience)
+        except Exception:  # noqa: BLE001 - `_decide` meets it again, and says what is wrong
+            return None
+        if closed is None:
+            return None
+        return self._recorder.record(call, final_call(call, closed, self.config))
 
     async def _decide(
         self,

@@ -112,20 +112,8 @@ class DecisionRecorder:
             return False
         client.facts = seq = client.facts + 1
         run, heard, (tool, agent) = client.run, call.heard, call.labels
-        if len(heard) == 1:
-            note: tuple[Any, ...] = (
-                tool,
-                agent,
-                now - call.started,
-                call.id,
-                call.body,
-                now,
-                seq,
-                heard[0].seconds,
-                heard[0].revision,
-            )
-        else:
-            note = (tool, agent, now - call.started, call.id, call.body, now, seq, *_timings_of(group, heard))
+        timings: Sequence[Any] = call.timings or _timings_of(group, heard)
+        note = (tool, agent, now - call.started, call.id, call.body, now, seq, *timings)
         if run is None or not run.room or not (group in run.batches or client.may_interlock()):
             client.run = run = FactRun()
             run.batches[group] = metrics.agreed_batch(group, note)
@@ -341,8 +329,10 @@ def _count(call: DecisionState, decision: Decision, asked: Sequence[str]) -> Non
         metrics.count(metrics.TOOL_CALLS, tool, agent, outcome)
 
 
-def _timings_of(group: Group, heard: Sequence[ReceivedVerdict]) -> list[Any]:
+def _timings_of(group: Group, heard: Sequence[ReceivedVerdict]) -> Sequence[Any]:
     """Return the seconds that each scheduler of a group took, then the revision of each."""
+    if len(heard) == 1:
+        return heard[0].seconds, heard[0].revision
     if [one.scheduler for one in heard] != [name for name, _ in group]:  # they came in another order
         by_name = {one.scheduler: one for one in heard}
         heard = [by_name[name] for name, _ in group]

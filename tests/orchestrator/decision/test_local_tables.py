@@ -9,11 +9,13 @@ from gate_world import growth, never
 from toolgate_bus.facts import record
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import Continue, Deny
+from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.ruling.local_table import digest_of, encode_table, table_key
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.fact_metrics import metrics_of
 from toolgate_bus.transport import lease
 from toolgate_orchestrator import Call, Caller
+from toolgate_orchestrator.decision.link.recipients import RecipientCache
 
 pytestmark = pytest.mark.pure
 
@@ -74,6 +76,25 @@ async def test_what_the_table_answers_is_not_asked(gate, rules):
     assert "delete is not allowed (no deletes)" in denied.reason
     assert [one.revision for one in denied.verdicts] == [" local"]
     assert rules.asked == []
+
+
+async def test_a_call_that_tables_answer_is_decided_without_leaving_the_turn_of_the_loop(gate, monkeypatch):
+    monkeypatch.setattr(type(gate._client.table), "is_rest_due", lambda table, now: False)
+    for tool, outcome in (("read", "continue"), ("delete", "deny")):
+        deciding = gate.decide(Call(tool, {}, TOOLS))
+        with pytest.raises(StopIteration) as ended:
+            deciding.send(None)
+        assert ended.value.value.outcome == outcome
+    assert not gate._client.table.open
+
+
+async def test_a_required_scheduler_that_cannot_be_asked_is_not_passed_over_for_the_tables_of_others(world):
+    await world.scheduler("policy", Continue(), local_table=TABLE)
+    gate = await world.gate(required=["policy", "stranger"], patience_ms=50)
+    await in_force(gate)
+    gate._audiences = RecipientCache(gate.config, Keyring({"policy": b"k" * 32}, "default"))
+    decision = await gate.decide(Call("read", {}, TOOLS))
+    assert (decision.outcome, decision.scheduler) == ("deny", "stranger")
 
 
 async def test_what_tables_answer_is_counted_as_the_record_says(world, gate):

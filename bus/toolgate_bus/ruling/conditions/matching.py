@@ -133,6 +133,19 @@ class CallMatcher(StrictModel):
         return None if self._asks_who or self.schema_ is not None else self._conditions
 
     @cached_property
+    def asks_agent_only(self) -> bool:
+        """True if nothing but the tool, its arguments and the agent's name decides whether a call fits."""
+        others = self.agent_targets or self.sessions or self.labels or self.schema_ is not None
+        return bool(self.agents) and not others
+
+    def conditions_of(self, agent: str) -> WhenMatcher | None:
+        """Return the conditions on arguments of calls by this agent, for a rule that `asks_agent_only`.
+
+        None if the rule is about none of them.
+        """
+        return self._conditions if _any(self.agents, agent) else None
+
+    @cached_property
     def _conditions(self) -> WhenMatcher:
         return WhenMatcher(self.when)
 
@@ -166,6 +179,11 @@ class SessionMatcher(CallMatcher):
     def conditions(self) -> WhenMatcher | None:
         """Conditions on the arguments, if nothing else decides whether a call of its tools fits."""
         return None if self.when_session else super().conditions
+
+    @cached_property
+    def asks_agent_only(self) -> bool:
+        """True if nothing but the tool, its arguments and the agent's name decides whether a call fits."""
+        return not self.when_session and super().asks_agent_only
 
     def _matches(self, call: AnyQuestion, agents: tuple[str, ...], elements: Quantifier) -> Truth:
         if not self.when_session:

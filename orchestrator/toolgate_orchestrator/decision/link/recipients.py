@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, NamedTuple
 
 from toolgate_bus.protocol import packing
-from toolgate_bus.protocol.events import RESERVED_NAMES, ReceivedVerdict
+from toolgate_bus.protocol.events import RESERVED_NAMES
 from toolgate_bus.protocol.llm import names_llm
 from toolgate_bus.protocol.names import AGAIN, is_reserved_tool
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.ruling.conditions import globs
+from toolgate_bus.ruling.round import RoundResult
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.unanimous import Group
@@ -44,6 +45,14 @@ class ExclusionReason(NamedTuple):
     """Reason that is counted for decisions made without it."""
     words: str
     """Words for an LLM, and for readers of the record."""
+
+
+class LocalAgreement(NamedTuple):
+    """Round in which local tables said a plain continue for all; it is the same for all such calls."""
+
+    closed: RoundResult
+    timings: tuple[Any, ...]
+    """Seconds of each verdict, then the revision of each, as they are noted of a decision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +83,22 @@ class Recipients:
     """True if no tool may have that name."""
     admitters: tuple["Recipients", ...] = ()
     """Schedulers that are asked last, about the call that will run: one by one, highest priority first."""
-    heard_locally: dict[tuple[Any, ...], tuple[ReceivedVerdict, ...]] = field(
+    is_simple: bool = field(init=False, compare=False, repr=False)
+    """True if these alone rule on the LLM's own call, and all alike: alive, no shadow, none asked last."""
+    agreed_locally: dict[tuple[Any, ...], LocalAgreement] = field(
         default_factory=dict, compare=False, repr=False
     )
-    """Verdicts of local tables that all say continue, by what they are about; made when first needed."""
+    """Rounds in which all local tables say continue, by what they are about; made when first needed."""
     _lesser: dict[str, "Recipients"] = field(default_factory=dict, compare=False, repr=False)
     """The same recipients without one of them, by its name; made when first needed."""
 
     NOBODY: ClassVar["Recipients"]
+
+    def __post_init__(self) -> None:
+        """Find once what each decision asks."""
+        others = self.shadows or self.absent or self.readers or self.admitters
+        simple = bool(self.names) and not (others or "select" in self.unasked or self.is_reserved)
+        object.__setattr__(self, "is_simple", simple and self.required.keys() == set(self.names))
 
     def only(self, names: Collection[str]) -> "Recipients":
         """Return these recipients alone, none of them required: they have answered already."""
@@ -93,7 +110,7 @@ class Recipients:
             required=dict.fromkeys(names, False),
             priorities=self.priorities,
             capped=self.capped,
-            heard_locally={},
+            agreed_locally={},
             _lesser={},
         )
 
@@ -109,7 +126,7 @@ class Recipients:
         return replace(
             self,
             _lesser={},
-            heard_locally={},
+            agreed_locally={},
             group=tuple(one for one in self.group if one[0] != name),
             names=tuple(one for one in self.names if one != name),
             required={one: required for one, required in self.required.items() if one != name},

@@ -30,6 +30,7 @@ from toolgate_orchestrator.decision.question.validation import Tools
 
 TOO_DEEP: Final = f"the caller is more than {MAX_LINEAGE} agents deep, and a question cannot name all of them"
 _TEXTS: Final = frozenset((str,))
+_NAMES: Final = frozenset((list, tuple))
 _CUT: Final = frozenset(("tool_input", "request"))
 """Fields that are cut to fit, whatever they hold."""
 _UNREAD: Final = "⟦unreadable⟧"
@@ -216,8 +217,10 @@ def fill_defaults(tools: Tools, question: ToolQuestion) -> dict[str, Any]:
 
     This is the same object if none is left out. A default of null counts as none.
     """
-    schema = tools.get(question.tool_name) if isinstance(tools, Mapping) else None
     given = question.tool_input
+    if type(tools) in _NAMES:  # nearly always: they have no schemas
+        return given
+    schema = tools.get(question.tool_name) if isinstance(tools, Mapping) else None
     return given if schema is None or WHOLE in given else _fill(schema, given, _MAX_LEVELS, schema)
 
 

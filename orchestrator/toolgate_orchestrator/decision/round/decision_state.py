@@ -9,6 +9,7 @@ from toolgate_bus.ruling.counterfactual import ProposedCall
 from toolgate_bus.ruling.round import RoundResult
 from toolgate_bus.telemetry.unanimous import Group
 
+from toolgate_orchestrator.decision.link.local_tables import LocalAnswers
 from toolgate_orchestrator.decision.question.call import ALL, Ability
 from toolgate_orchestrator.decision.question.redact import RedactedArguments
 from toolgate_orchestrator.decision.question.validation import Tools
@@ -70,6 +71,10 @@ class DecisionState:
     """Verdicts of shadows, if any were asked."""
     agreed: Group | None = None
     """All that were asked, if all said continue and there is nothing to remark."""
+    timings: tuple[Any, ...] = ()
+    """Seconds and revisions of these verdicts, if local tables gave them (`LocalAgreement`)."""
+    answers: LocalAnswers | None = None
+    """Answers of local tables to the LLM's own call, until its round begins; None if they are not known."""
     silent: tuple[str, ...] = ()
     passed_over: tuple[str, ...] = ()
     failed_open: Mapping[str, str] = MappingProxyType({})
@@ -206,10 +211,21 @@ class DecisionState:
         if closed.silent:
             self.silent += tuple(name for name in closed.silent if name not in self.silent)
 
-    def agree_locally(self, heard: tuple[ReceivedVerdict, ...], agreed: Group | None) -> None:
-        """Record a round in which nobody had to be asked: local tables said continue for all."""
+    def keep_answers(self, answers: LocalAnswers) -> None:
+        """Keep the answers of local tables for its round, which begins in this turn of the event loop."""
+        self.answers = answers
+
+    def take_answers(self) -> LocalAnswers | None:
+        """Return the answers that were kept. They are known no longer."""
+        kept, self.answers = self.answers, None
+        return kept
+
+    def hear_locally(
+        self, heard: tuple[ReceivedVerdict, ...], agreed: Group | None = None, timings: tuple[Any, ...] = ()
+    ) -> None:
+        """Record a round in which nobody had to be asked. `agreed` names all if all said a plain continue."""
         self.heard += heard
-        self.agreed = agreed
+        self.agreed, self.timings = agreed, timings
 
     def keep_final(self, modify: Modify, arguments: dict[str, Any]) -> None:
         """Keep the arguments that a valid modify of its own call would run with."""

@@ -24,15 +24,16 @@ from toolgate_bus.protocol.events import (
 from toolgate_bus.protocol.names import AGAIN
 from toolgate_bus.protocol.signing import OTHER_SCHEME, Keyring, Kind, digest
 from toolgate_bus.ruling.counterfactual import ProposedCall
-from toolgate_bus.ruling.merge import NOTHING
+from toolgate_bus.ruling.merge import NOTHING, merge
 from toolgate_bus.ruling.round import Round, RoundResult
 from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.telemetry.unanimous import Group
 
 from toolgate_orchestrator.decision.config import ToolgateConfig
 from toolgate_orchestrator.decision.faults import call_guarded
 from toolgate_orchestrator.decision.link.client import GateClient
 from toolgate_orchestrator.decision.link.local_tables import LocalAnswers
-from toolgate_orchestrator.decision.link.recipients import ExclusionReason, Recipients
+from toolgate_orchestrator.decision.link.recipients import ExclusionReason, LocalAgreement, Recipients
 from toolgate_orchestrator.decision.link.scheduler_info import ADMIT, RESULT
 from toolgate_orchestrator.decision.question.inability import deny_ask, deny_change, find_missing
 from toolgate_orchestrator.decision.question.plain_values import copy_arguments, to_plain
@@ -42,7 +43,7 @@ from toolgate_orchestrator.decision.question.user_request import with_request
 from toolgate_orchestrator.decision.question.validation import check_call, check_modify, final_arguments
 from toolgate_orchestrator.decision.round.decision_state import DecisionState, HeldCall, holders
 from toolgate_orchestrator.decision.round.local_scheduler import LocalScheduler, consult
-from toolgate_orchestrator.decision.round.open_round import OpenRound
+from toolgate_orchestrator.decision.round.open_round import OpenRound, count_verdict, hear_locally
 from toolgate_orchestrator.decision.round.open_rounds import OpenRounds
 from toolgate_orchestrator.decision.round.overload import count_shed
 from toolgate_orchestrator.decision.round.wait_reports import Note
@@ -54,7 +55,7 @@ _log = get_logger("toolgate.gate")
 _LAST: Final = frozenset((ADMIT, RESULT))
 """Phases in which no local table answers."""
 MAX_HEARD: Final = 64
-"""Sets of verdicts by local tables that are kept for each audience."""
+"""Rounds of local tables that are kept for each audience."""
 EXCUSING: Final = 0.25
 """Fraction of the patience: if the own event loop stood still for longer, nobody is blamed for silence."""
 
@@ -106,11 +107,12 @@ class Dispatcher:
             unseen = not audience.absent.issubset(client.directory.announced)
             labels = await client.labels.find(asking, patience if client.up else 0, reads=unseen)
             asking = client.labels.put(asking, labels)
-        body, sent = self._write(call, asking, audience)
+        known = call.take_answers()
+        body, sent = (call.body, None) if known is not None else self._write(call, asking, audience)
         now = time.monotonic()
         asked, awaited = audience.names, audience.required
-        answers: LocalAnswers = {}
-        if client is not None and client.tables.in_force and asked and phase not in _LAST:
+        answers: LocalAnswers = known or {}
+        if known is None and client is not None and client.tables.in_force and asked and phase not in _LAST:
             answers = self._answer_locally(client, sent, body, asked, asking, audience.shadows)
         if client is None or not client.breaker.calm or audience.absent:
             awaited, asked = self._whom(call, audience, now, answers)
@@ -130,13 +132,13 @@ class Dispatcher:
         call.put_to(asked, shadowed=bool(audience.shadows))
         if answers:
             asked = () if len(answers) == len(asked) else tuple(one for one in asked if one not in answers)
-            if not (asked or local is not None or audience.shadows or unasked or hopeless):
-                heard = self._hear_locally(audience, asking, answers)
-                if heard is not None:
-                    call.agree_locally(heard, audience.group if everybody and not call.passed_over else None)
-                    if self.table.is_rest_due(call.started):
-                        await self.table.rest(call.started)
-                    return RoundResult(NOTHING, (), (), (), (), heard, (), False, True)
+            others = asked or local is not None or audience.shadows or audience.readers or unasked or hopeless
+            if not others and answers.keys() >= awaited.keys():
+                group = audience.group if everybody and not call.passed_over else None
+                closed = self._close_locally(call, asking, audience, answers, group)
+                if self.table.is_rest_due(call.started):
+                    await self.table.rest(call.started)
+                return closed
         if client is not None and client.overload.limits and phase == "select":
             shed = client.overload.find_full(asked, now)
             if shed:
@@ -235,10 +237,51 @@ class Dispatcher:
             if name in answers or name in audience.shadows or not client.tables.may_miss(name)
         )
 
-    def _hear_locally(
-        self, audience: Recipients, asking: ToolQuestion, answers: LocalAnswers
-    ) -> tuple[ReceivedVerdict, ...] | None:
-        """Return answers of local tables as verdicts if all are plain continues, which need no round.
+    def answer_at_once(
+        self, client: GateClient, call: DecisionState, audience: Recipients
+    ) -> RoundResult | None:
+        """End the round of a call if the local tables of all its recipients answer. None: `dispatch` asks.
+
+        `dispatch` would return the same. This is no coroutine, and looks at nothing that is rare: the caller
+        knows that the recipients are `is_simple`. Raises UnreadableQuestion.
+        """
+        asking = call.question
+        _, sent = self._write(call, asking, audience)
+        if sent is None:  # something was held back
+            return None
+        answers = client.tables.answer(audience.names, sent)
+        if len(answers) < len(audience.names):
+            call.keep_answers(answers)
+            return None
+        call.put_to(audience.names)
+        return self._close_locally(call, asking, audience, answers, audience.group)
+
+    def _close_locally(
+        self,
+        call: DecisionState,
+        asking: ToolQuestion,
+        audience: Recipients,
+        answers: LocalAnswers,
+        group: Group | None,
+    ) -> RoundResult:
+        """End a round in which local tables answer for everybody: it needs no waiting, and no state."""
+        agreement = self._find_agreement(audience, asking, answers)
+        if agreement is not None:
+            closed, timings = agreement
+            call.hear_locally(closed.heard, group, timings)
+            return closed
+        heard = tuple([hear_locally(audience, asking, name, *one) for name, one in answers.items()])
+        for one in heard:
+            if one.verdict is not codec.PLAIN_CONTINUE:  # those are counted with their decision
+                count_verdict(call, one)
+        call.hear_locally(heard)
+        return RoundResult(merge(heard), (), (), (), (), heard)
+
+    @staticmethod
+    def _find_agreement(
+        audience: Recipients, asking: ToolQuestion, answers: LocalAnswers
+    ) -> LocalAgreement | None:
+        """Return the round of these answers of local tables if all are plain continues.
 
         They take no time, so the same verdicts stand for all such calls.
         """
@@ -246,21 +289,14 @@ class Dispatcher:
             if not answer.is_plain:
                 return None
         key = (asking.phase, asking.again, *answers, *[revision for _, revision in answers.values()])
-        if (heard := audience.heard_locally.get(key)) is None:
-            if len(audience.heard_locally) >= MAX_HEARD:
-                audience.heard_locally.clear()
-            heard = audience.heard_locally[key] = tuple(
-                ReceivedVerdict(
-                    name,
-                    codec.PLAIN_CONTINUE,
-                    audience.priorities.get(name, 0),
-                    asking.phase,
-                    revision=revision,
-                    again=asking.again,
-                )
-                for name, (_, revision) in answers.items()
-            )
-        return heard
+        if (found := audience.agreed_locally.get(key)) is None:
+            if len(audience.agreed_locally) >= MAX_HEARD:
+                audience.agreed_locally.clear()
+            heard = tuple(hear_locally(audience, asking, name, *one) for name, one in answers.items())
+            timings = *(one.seconds for one in heard), *(one.revision for one in heard)
+            found = LocalAgreement(RoundResult(NOTHING, (), (), (), (), heard, agreed=True), timings)
+            audience.agreed_locally[key] = found
+        return found
 
     @staticmethod
     def _answer_locally(

@@ -45,6 +45,8 @@ GRACES: Final = 3
 """Number of times that a wait is extended because the own event loop stood still."""
 MIN_GRACE_S: Final = 0.05
 MAX_GRACE_S: Final = 0.25
+_OF_NOTHING: Final = digest(b"")
+"""Digest of a verdict that has no body: a local table gave it."""
 
 
 class Judge(Protocol):
@@ -206,20 +208,8 @@ class OpenRound:
 
     def answer_locally(self, scheduler: str, answer: LocalAnswer, revision: str, now: float) -> None:
         """Take the answer of a scheduler's local table, as its verdict."""
-        if answer.is_plain:
-            priority = self.audience.priorities.get(scheduler, 0)
-            heard = ReceivedVerdict(
-                scheduler,
-                codec.PLAIN_CONTINUE,
-                priority,
-                self.phase,
-                now - self.started,
-                revision=revision,
-                again=self.question.again,
-            )
-        else:
-            heard = self.judge_verdict(scheduler, answer.verdict, b"", now, revision)
-        self.receive(heard, now)
+        seconds = now - self.started
+        self.receive(hear_locally(self.audience, self.question, scheduler, answer, revision, seconds), now)
 
     def take_late(self, scheduler: str, item: packing.Item, now: float) -> bool:
         """Take a verdict after the end. Return True if it was genuine."""
@@ -458,6 +448,29 @@ class OpenRound:
             if not self.future.done():
                 self.future.set_result(self.closed)
         return self.closed
+
+
+def hear_locally(
+    audience: Recipients,
+    question: ToolQuestion,
+    scheduler: str,
+    answer: LocalAnswer,
+    revision: str,
+    seconds: float = 0.0,
+) -> ReceivedVerdict:
+    """Return the answer of a scheduler's local table as its verdict: it names no priority of its own."""
+    verdict = answer.verdict
+    return ReceivedVerdict(
+        scheduler,
+        codec.PLAIN_CONTINUE if answer.is_plain else verdict,
+        audience.priorities.get(scheduler, 0),
+        question.phase,
+        seconds,
+        capped=scheduler in audience.capped and verdict.action != "continue",
+        digest=b"" if answer.is_plain else _OF_NOTHING,
+        revision=revision,
+        again=question.again,
+    )
 
 
 def count_verdict(call: DecisionState, heard: ReceivedVerdict) -> None:
