@@ -33,7 +33,7 @@ class DyingDisk:
         return self._of(name).data
 
     def read_parts(self, name):
-        data = self.read(name)
+        data = self._of(name).data
         return (data[at : at + 40] for at in range(0, len(data), 40))
 
     def size(self, name):

@@ -48,11 +48,10 @@ MUTANTS = (
     ),
     Mutant(
         "archive",
-        "a closed file is compressed all at once",
+        "all of a closed file is compressed at once",
         f"{BUS}/commands/decisions/archive_store.py",
-        "while self._closed and left > 0:",
-        "while self._closed:",
-        "../bus/commands/test_archive_store.py"
-        "::test_a_closed_file_is_compressed_piece_by_piece_while_facts_are_written",
+        "in self._disk.read_parts(name):",
+        "in [self._disk.read(name)]:",
+        "../bus/commands/test_archive_store.py::test_a_closed_file_is_compressed_with_one_part_of_it_in_memory",
     ),
 )

@@ -102,6 +102,17 @@ def test_an_archive_from_before_there_were_journals_is_gone_on_with():
     assert ArchiveProgress.of(kept).journals == {}
 
 
+def test_a_closed_file_is_compressed_with_one_part_of_it_in_memory():
+    disk = DyingDisk()
+    store = ArchiveStore(disk, "n", max_bytes=500)
+    disk.read = None  # it would return all of a file
+    for number in range(12):
+        store.append([{"event": "usage", "n": number, "text": "x" * 60}], NOON)
+    del disk.read
+    assert len(data_files(disk.names())) > 1
+    assert numbers(disk) == list(range(12))
+
+
 def test_there_is_a_file_for_each_hour_and_the_closed_ones_are_compressed(tmp_path):
     disk = ArchiveDisk(tmp_path / "archive")
     archived(ArchiveStore(disk, "n"), Streams(20), [4])

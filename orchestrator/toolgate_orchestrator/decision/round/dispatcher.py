@@ -134,8 +134,8 @@ class Dispatcher:
             asked = () if len(answers) == len(asked) else tuple(one for one in asked if one not in answers)
             others = asked or local is not None or audience.shadows or audience.readers or unasked or hopeless
             if not others and answers.keys() >= awaited.keys():
-                group = audience.group if everybody and not call.passed_over else None
-                closed = self._close_locally(call, asking, audience, answers, group)
+                agreed = audience.group if everybody and not call.passed_over else None
+                closed = self._close_locally(call, asking, audience, answers, agreed)
                 if self.table.is_rest_due(call.started):
                     await self.table.rest(call.started)
                 return closed
