@@ -329,6 +329,14 @@ MUTANTS = (
     ),
     Mutant(
         "local tables",
+        "a denial by a table forgets the request that a reader is told",
+        f"{ORCHESTRATOR}/decision/round/dispatcher.py",
+        "tells_request = audience.readers and asking.request and _denies(answers)",
+        "tells_request = False",
+        f"{_GATE}::test_the_record_of_a_call_that_a_table_denies_keeps_the_request_that_a_reader_is_told",
+    ),
+    Mutant(
+        "local tables",
         "a required scheduler that cannot be asked is no reason to look closer",
         f"{ORCHESTRATOR}/decision/link/recipients.py",
         "simple and self.required.keys() == set(self.names)",

@@ -80,6 +80,7 @@ async def test_what_the_table_answers_is_not_asked(gate, rules):
 
 async def test_a_call_that_tables_answer_is_decided_without_leaving_the_turn_of_the_loop(gate, monkeypatch):
     monkeypatch.setattr(type(gate._client.table), "is_rest_due", lambda table, now: False)
+    monkeypatch.setattr(gate, "_decide", None)  # it may wait, and costs more
     for tool, outcome in (("read", "continue"), ("delete", "deny")):
         deciding = gate.decide(Call(tool, {}, TOOLS))
         with pytest.raises(StopIteration) as ended:
@@ -88,10 +89,14 @@ async def test_a_call_that_tables_answer_is_decided_without_leaving_the_turn_of_
     assert not gate._client.table.open
 
 
-async def test_a_required_scheduler_that_cannot_be_asked_is_not_passed_over_for_the_tables_of_others(world):
+@pytest.mark.parametrize("is_rest_due", [False, True])
+async def test_a_required_scheduler_that_cannot_be_asked_is_not_passed_over_for_the_tables_of_others(
+    world, monkeypatch, is_rest_due
+):
     await world.scheduler("policy", Continue(), local_table=TABLE)
-    gate = await world.gate(required=["policy", "stranger"], patience_ms=50)
+    gate = await world.gate(required=["stranger"], patience_ms=50)
     await in_force(gate)
+    monkeypatch.setattr(type(gate._client.table), "is_rest_due", lambda table, now: is_rest_due)
     gate._audiences = RecipientCache(gate.config, Keyring({"policy": b"k" * 32}, "default"))
     decision = await gate.decide(Call("read", {}, TOOLS))
     assert (decision.outcome, decision.scheduler) == ("deny", "stranger")
@@ -112,6 +117,22 @@ async def test_what_tables_answer_is_counted_as_the_record_says(world, gate):
     assert counted == [1, 1, 1]
     assert [told["toolgate_local_verdicts", ("policy", action)] for action in ("continue", "deny")] == [1, 1]
     assert told["toolgate_verdict_seconds", ("policy",)] == 1  # that of the verdict that was asked for
+
+
+async def test_the_record_of_a_call_that_a_table_denies_keeps_the_request_that_a_reader_is_told(world):
+    world.hub.is_read = True
+    await world.scheduler("policy", Continue(), local_table=TABLE, reads=("request",))
+    gate = await world.gate(required=["policy"])
+    await in_force(gate)
+    assert (await gate.decide(Call("delete", {}, TOOLS, request="tidy up"))).outcome == "deny"
+    await gate._client.flush(5)
+    told = [
+        fact["request"]
+        for raw in world.hub.facts
+        for fact in record.read_facts(packing.items(packing.frame([raw]))[0])
+        if fact["event"] == "decision"
+    ]
+    assert told == ["tidy up"]
 
 
 def metrics_so_far():

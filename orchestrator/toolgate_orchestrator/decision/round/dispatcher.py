@@ -132,7 +132,8 @@ class Dispatcher:
         call.put_to(asked, shadowed=bool(audience.shadows))
         if answers:
             asked = () if len(answers) == len(asked) else tuple(one for one in asked if one not in answers)
-            others = asked or local is not None or audience.shadows or audience.readers or unasked or hopeless
+            tells_request = audience.readers and asking.request and _denies(answers)  # in the record
+            others = asked or local is not None or audience.shadows or unasked or hopeless or tells_request
             if not others and answers.keys() >= awaited.keys():
                 agreed = audience.group if everybody and not call.passed_over else None
                 closed = self._close_locally(call, asking, audience, answers, agreed)
