@@ -8,27 +8,11 @@ FOLLOWER = "../schedulers/worker/test_config_follower.py"
 MUTANTS = (
     Mutant(
         "idle",
-        "an idle replica is not told that something came",
-        f"{REDIS}/answering/shard_connection.py",
-        "        self.host.wake()\n",
-        "",
-        f"{TESTS}::test_an_operators_wake_ends_the_watch_of_each_replica_and_asks_nothing",
-    ),
-    Mutant(
-        "idle",
-        "an idle replica that is told of a push goes on waiting",
+        "a replica that is asked looks rarely for what is pushed",
         f"{SCHEDULERS}/worker/config_follower.py",
-        "await woken.wait()",
-        "await asyncio.sleep(RARE_POLL_S)",
-        f"{FOLLOWER}::test_what_is_pushed_to_an_idle_replica_is_taken_up_when_its_inbox_is_woken",
-    ),
-    Mutant(
-        "idle",
-        "a replica that nobody can wake looks rarely",
-        f"{SCHEDULERS}/worker/config_follower.py",
-        "self._inboxes.woken if self._inboxes.is_watching else None",
-        "self._inboxes.woken",
-        f"{FOLLOWER}::test_who_is_woken_by_nobody_looks_all_the_same",
+        "if is_quiet and self._inboxes.is_watching:",
+        "if is_quiet:",
+        f"{FOLLOWER}::test_a_replica_that_is_asked_takes_up_soon_what_is_pushed",
     ),
     Mutant(
         "idle",

@@ -128,9 +128,7 @@ FORBIDDEN = [
     (EVERYONE, "DEL", f"{ROSTER}:schedulers:1"),
     (READERS, "DEL", f"{ROSTER}:s:policy:r1"),
     # who reads does not write
-    (tuple(role for role in READERS if role != "operator"), "XADD", f"{IN}policy", *ADD),
-    (("operator",), "XADD", "tg:{default:1}:in:policy", *ADD),
-    (("operator",), "XTRIM", f"{IN}policy", "MAXLEN", "0"),
+    (READERS, "XADD", f"{IN}policy", *ADD),
     (READERS, "XADD", f"{OUT}o1:policy", *ADD),
     (READERS, "XADD", f"{FACTS}o1", *ADD),
     (READERS, "XTRIM", f"{FACTS}o1", "MAXLEN", "0"),

@@ -187,7 +187,6 @@ class ConfigCommands:
         author, label = self._by, config.label if config else ""
         names = now.name(now.active), was.name(was.active)
         at = await self.store.now()
-        await Roster(self._commands, self._namespace).wake_replicas(self.name)
         await tell_change(self._notices, ConfigChange(event, self.name, *names, label, author, "", at))
 
 

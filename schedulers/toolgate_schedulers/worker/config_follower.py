@@ -3,16 +3,14 @@
 A pushed configuration wins over the replica's own file, until `undo --to file`. One that cannot be taken up
 (broken, not signed, wrong, older than one seen before) is reported, and what was in force stays in force. All
 this is off the path of decisions: the replica looks once a second, or every two where nothing has changed
-for a minute. While its inbox is only watched it looks rarely: a push puts an entry there, which ends the
-watch of every replica. `worker` changes its scheduler; `rollout_rules` and `config_record` say what a rollout
-does next.
+for a minute, and more rarely if it is asked nothing either. `worker` changes its scheduler; `rollout_rules`
+and `config_record` say what a rollout does next.
 """
 
 import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
-import anyio
 import anyio.to_thread
 from toolgate_bus.errors import ConfigError, Refusal, TransportError
 from toolgate_bus.protocol.revision import Revision
@@ -42,8 +40,8 @@ POLL_S: Final = 1.0
 QUIET_POLL_S: Final = 2.0
 """The same where no rollout runs, and nothing has changed for `QUIET_S` seconds."""
 QUIET_S: Final = 60.0
-RARE_POLL_S: Final = 15.0
-"""The same while the inbox is only watched, and its watch was not ended since the look before."""
+RARE_POLL_S: Final = 6.0
+"""The same while nothing was asked for long."""
 RARE_REPORT_S: Final = 4.0
 """The same where something was pushed: a replica's reports must not grow old."""
 REPORT_S: Final = 3.0
@@ -70,11 +68,7 @@ class InboxWatch(Protocol):
 
     @property
     def is_watching(self) -> bool:
-        """True if the next entry for any replica ends the wait for `woken`."""
-
-    @property
-    def woken(self) -> asyncio.Event:
-        """Set once something came."""
+        """True if nothing was asked for long."""
 
 
 class FollowedReplica(Protocol):
@@ -148,8 +142,6 @@ class ConfigFollower:
     async def run(self) -> None:
         """Look for changes until cancelled."""
         while True:
-            # Before the look: what comes after it ends the wait.
-            woken = self._inboxes.woken if self._inboxes.is_watching else None
             try:
                 await self.look()
             except Refusal as error:
@@ -160,9 +152,8 @@ class ConfigFollower:
             except Exception:  # noqa: BLE001 - following must never end a replica that rules
                 _log.exception("configurations on the bus could not be followed", scheduler=self._name)
             is_quiet = self._seen.rollout is None and self._now() - self._changed_at >= QUIET_S
-            if is_quiet and woken is not None:
-                with anyio.move_on_after(RARE_REPORT_S if self._seen.number else RARE_POLL_S):
-                    await woken.wait()
+            if is_quiet and self._inboxes.is_watching:
+                await asyncio.sleep(RARE_REPORT_S if self._seen.number else RARE_POLL_S)
             else:
                 await asyncio.sleep(QUIET_POLL_S if is_quiet else POLL_S)
 

@@ -10,7 +10,6 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.redis.answering import scheduler_upkeep, shard_connection
 from toolgate_bus.transport.redis.asking import orchestrator_heart, verdicts
 from toolgate_bus.transport.redis.client import link
-from toolgate_bus.transport.redis.roster.roster import Roster
 
 WINDOW_S = 2.0
 MAX_WINDOWS = 10
@@ -91,27 +90,6 @@ async def test_a_server_that_refuses_to_let_watch_is_read_as_ever(
     await ask(commands, inbox, 1)
     await wait_until(lambda: replica.inbox.deliveries)
     assert not lane.is_watching
-
-
-async def test_an_operators_wake_ends_the_watch_of_each_replica_and_asks_nothing(
-    redis_buses, commands, wait_until, inbox
-):
-    replicas = [await redis_buses.scheduler("cost", name) for name in ("r1", "r2")]
-    for one in replicas:
-        one.answers_everything()
-    await wait_until(lambda: all(one.bus._host.is_watching for one in replicas))
-    woken = [one.bus._host.woken for one in replicas]
-    await Roster(commands, redis_buses.namespace).wake_replicas("cost")
-    for one in woken:
-        await asyncio.wait_for(one.wait(), 5.0)
-    (given,) = await wait_until(lambda: [each for one in replicas for each in one.inbox.deliveries])
-    assert packing.items(given.frame) == []
-    await wait_until(lambda: all(one.bus._host.is_watching for one in replicas))  # it is acknowledged
-
-
-async def test_nobody_is_woken_where_there_is_no_inbox(redis_buses, commands, inbox):
-    await Roster(commands, redis_buses.namespace).wake_replicas("cost")
-    assert await commands.execute("EXISTS", inbox) == 0
 
 
 async def test_the_first_question_of_a_quiet_agent_ends_its_long_read(redis_buses, wait_until, monkeypatch):

@@ -1,4 +1,4 @@
-"""A replica looks rarely for what is pushed while its inbox is only watched, and at once when woken."""
+"""A replica looks rarely for what is pushed while it is asked nothing."""
 
 import asyncio
 from types import SimpleNamespace
@@ -30,7 +30,7 @@ class Own:
 
 @pytest.fixture
 async def followed(server_url, namespace, monkeypatch):
-    """A follower that looks rarely, or once a second if its inbox is not watched; `inboxes` tells which."""
+    """A follower of a replica that is asked, where nothing has changed for long."""
     monkeypatch.setattr(config_follower, "QUIET_S", 0.0)
     monkeypatch.setattr(config_follower, "RARE_POLL_S", LONG)
     monkeypatch.setattr(config_follower, "QUIET_POLL_S", 0.02)
@@ -46,12 +46,12 @@ async def followed(server_url, namespace, monkeypatch):
     made = SimpleNamespace(
         store=ConfigStore(commands, namespace, "policy"),
         own=Own(),
-        inboxes=SimpleNamespace(is_watching=True, woken=asyncio.Event()),
         looks=looks,
     )
+    inboxes = SimpleNamespace(is_watching=False)
     notices = RedisNotices(commands, commands, namespace)
     follower = ConfigFollower(
-        store, notices, "r1", "policy", made.own, lambda *_: SimpleNamespace(), PushedConfig(), made.inboxes
+        store, notices, "r1", "policy", made.own, lambda *_: SimpleNamespace(), PushedConfig(), inboxes
     )
     task = asyncio.create_task(follower.run())
     yield made
@@ -66,22 +66,8 @@ async def pushed(store):
     await store.change(lambda record: push(record, new, stage=False))
 
 
-async def test_what_is_pushed_to_an_idle_replica_is_taken_up_when_its_inbox_is_woken(followed, wait_until):
-    await wait_until(lambda: followed.looks)
+async def test_a_replica_that_is_asked_takes_up_soon_what_is_pushed(followed, wait_until):
+    await wait_until(lambda: len(followed.looks) > 2)
     await pushed(followed.store)
-    assert not followed.own.taken
-    followed.inboxes.woken.set()
     (name,) = await wait_until(lambda: followed.own.taken)
     assert name.startswith("v1@")
-
-
-async def test_who_is_woken_by_nobody_looks_all_the_same(followed, wait_until):
-    await wait_until(lambda: followed.looks)
-    first, followed.inboxes.is_watching, followed.inboxes.woken = (
-        followed.inboxes.woken,
-        False,
-        asyncio.Event(),
-    )
-    first.set()
-    await pushed(followed.store)
-    await wait_until(lambda: followed.own.taken)

@@ -52,8 +52,6 @@ class SchedulerHost:
         )
         self.on_batch: Callable[[], None] | None = None
         """Callback before entries that were read together are handed on."""
-        self.woken = asyncio.Event()
-        """Set, and replaced by a new one, when something comes while inboxes are only watched."""
         self.readers: list[RedisSchedulerBus] = []
         """Schedulers that have started here, or will."""
         self.first = ShardConnection(self, 0)
@@ -81,13 +79,8 @@ class SchedulerHost:
 
     @property
     def is_watching(self) -> bool:
-        """True if the first shard is only watched: an entry there sets `woken` in all replicas."""
+        """True if the inboxes of the first shard are only watched: nothing was asked for long."""
         return self.first.is_watching
-
-    def wake(self) -> None:
-        """Let everybody know who waits for `woken`: something came, or may have come."""
-        self.woken.set()
-        self.woken = asyncio.Event()
 
     def record_connection(self) -> None:
         """Set the metric that says whether all connections are up."""

@@ -212,7 +212,6 @@ class ShardConnection:
     def wake(self) -> None:
         """Read the inboxes as a group again, and look after the other replicas."""
         self.is_idle = False
-        self.host.wake()
         for reader in self.joined.values():
             reader.note_activity()
 

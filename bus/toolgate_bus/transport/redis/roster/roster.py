@@ -7,17 +7,16 @@ read is bounded like any message.
 """
 
 import asyncio
-import contextlib
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, get_args
 
-from toolgate_bus.errors import CodecError, ToolgateError
+from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol.keys import Keys, shard_of
 from toolgate_bus.protocol.names import FACT_KINDS, RESERVED_NAMES
-from toolgate_bus.protocol.packing import VERSION, frame, pack, unpack
+from toolgate_bus.protocol.packing import VERSION, pack, unpack
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
@@ -261,16 +260,6 @@ class Roster:
         errors = [one for one in done if isinstance(one, BaseException)]
         if errors and len(errors) == len(done):  # otherwise others were told: only one shard's server is away
             raise errors[0]
-
-    async def wake_replicas(self, scheduler: str) -> None:
-        """End the watch of idle replicas of this scheduler, so that they look at once what was pushed.
-
-        Replicas that are not idle look soon anyway, and so do all where this is refused.
-        """
-        # A frame without questions: any release acknowledges it. Without an inbox there is nobody.
-        words = ("NOMKSTREAM", "*", "event", "config", "orch", "operator", "frame", frame(()))
-        with contextlib.suppress(ToolgateError):
-            await self._commands.execute("XADD", self._keys.inbox(scheduler), *words)
 
     # ------------------------------------------------------------------ looking
 
