@@ -293,7 +293,7 @@ MUTANTS = (
         _TABLE,
         "self._by_agent[tool, agent] = found",
         "self._by_agent.update(((tool, other), found) for other in (agent, 'clerk', '', 'helper', 'boss'))",
-        f"{_RULES}::test_a_table_answers_as_its_policy_or_has_it_asked",
+        f"{_RULES}::test_a_rule_on_agents_is_decided_for_each_of_them_and_by_all_its_conditions",
     ),
     Mutant(
         "local tables",
@@ -301,7 +301,7 @@ MUTANTS = (
         f"{BUS}/ruling/conditions/matching.py",
         "others = self.agent_targets or self.sessions or self.labels or",
         "others = self.agent_targets or self.sessions or",
-        f"{_RULES}::test_a_table_answers_as_its_policy_or_has_it_asked",
+        f"{_RULES}::test_a_rule_on_agents_is_decided_for_each_of_them_and_by_all_its_conditions",
     ),
     Mutant(
         "local tables",

@@ -105,6 +105,20 @@ def table_of(config, scheduler=Policy):
     return LocalTable.read(raw) if raw else None
 
 
+def test_a_rule_on_agents_is_decided_for_each_of_them_and_by_all_its_conditions():
+    rules = [
+        {"tools": ["pay"], "agents": ["clerk"], "answer": "deny"},
+        {"tools": ["pay"], "agents": ["boss"], "labels": {"team": "red"}, "answer": "deny"},
+    ]
+    table = LocalTable.read(json.dumps({"rules": rules, "default": "continue"}).encode())
+    calls = ("clerk", {}), ("helper", {}), ("boss", {}), ("boss", {"team": "red"}), ("clerk", {})
+    answers = [
+        table.answer(ToolSelecting(id="0" * 32, tool_name="pay", agent=agent, labels=labels)).verdict.action
+        for agent, labels in calls
+    ]
+    assert answers == ["deny", "continue", "continue", "deny", "deny"]
+
+
 @given(RULES, st.sampled_from(["allow", "deny", "ask"]), st.lists(CALLS, min_size=1, max_size=8))
 def test_a_table_answers_as_its_policy_or_has_it_asked(rules, default, calls):
     config = {"rules": rules, "default": default}
