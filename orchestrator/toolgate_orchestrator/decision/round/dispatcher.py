@@ -135,8 +135,8 @@ class Dispatcher:
             tells_request = audience.readers and asking.request and _denies(answers)  # in the record
             others = asked or local is not None or audience.shadows or unasked or hopeless or tells_request
             if not others and answers.keys() >= awaited.keys():
-                group = audience.group if everybody and not call.passed_over else None
-                closed = self._close_locally(call, asking, audience, answers, group)
+                agreed = audience.group if everybody and not call.passed_over else None
+                closed = self._close_locally(call, asking, audience, answers, agreed)
                 if self.table.is_rest_due(call.started):
                     await self.table.rest(call.started)
                 return closed
