@@ -193,5 +193,5 @@ def test_no_value_at_a_path_is_left_in_any_form(value, is_text, is_pretty):
     made = left(given, "$result.user.ssn")
     shown = given if isinstance(made, Continue) else made
     assert NOWHERE not in json.dumps(shown)
-    if NOWHERE not in json.dumps(given) and "⟦" not in json.dumps(given, ensure_ascii=False):
+    if NOWHERE not in json.dumps(given) and "⟦" not in json.dumps(planted, ensure_ascii=False):
         assert isinstance(made, Continue)
