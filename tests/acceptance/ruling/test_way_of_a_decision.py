@@ -15,9 +15,9 @@ TRACE = Path(__file__).resolve().parents[2] / "trace_decision.py"
 @pytest.mark.parametrize(
     ("option", "files", "hand_overs"),
     [
-        pytest.param((), 28, 90, id="by a gate"),
-        pytest.param(("--guard",), 40, 130, id="by a guard"),
-        pytest.param(("--modify",), 40, 200, id="a replacement by a gate"),
+        pytest.param((), 28, 75, id="by a gate"),
+        pytest.param(("--guard",), 40, 115, id="by a guard"),
+        pytest.param(("--modify",), 40, 120, id="a replacement by a gate"),
     ],
 )
 def test_a_decision_passes_few_files_and_few_hands(

@@ -74,7 +74,7 @@ class DecisionState:
     timings: tuple[Any, ...] = ()
     """Seconds and revisions of these verdicts, if local tables gave them (`LocalAgreement`)."""
     answers: LocalAnswers | None = None
-    """Answers of local tables to the LLM's own call, until its round begins; None if they are not known."""
+    """Answers of local tables to the LLM's own call, whose round begins in the same turn of the loop."""
     silent: tuple[str, ...] = ()
     passed_over: tuple[str, ...] = ()
     failed_open: Mapping[str, str] = MappingProxyType({})
@@ -210,15 +210,6 @@ class DecisionState:
             self.agreed = agreed
         if closed.silent:
             self.silent += tuple(name for name in closed.silent if name not in self.silent)
-
-    def keep_answers(self, answers: LocalAnswers) -> None:
-        """Keep the answers of local tables for its round, which begins in this turn of the event loop."""
-        self.answers = answers
-
-    def take_answers(self) -> LocalAnswers | None:
-        """Return the answers that were kept. They are known no longer."""
-        kept, self.answers = self.answers, None
-        return kept
 
     def hear_locally(
         self, heard: tuple[ReceivedVerdict, ...], agreed: Group | None = None, timings: tuple[Any, ...] = ()

@@ -107,7 +107,7 @@ class Dispatcher:
             unseen = not audience.absent.issubset(client.directory.announced)
             labels = await client.labels.find(asking, patience if client.up else 0, reads=unseen)
             asking = client.labels.put(asking, labels)
-        known = call.take_answers()
+        known, call.answers = call.answers, None
         body, sent = (call.body, None) if known is not None else self._write(call, asking, audience)
         now = time.monotonic()
         asked, awaited = audience.names, audience.required
@@ -252,7 +252,7 @@ class Dispatcher:
             return None
         answers = client.tables.answer(audience.names, sent)
         if len(answers) < len(audience.names):
-            call.keep_answers(answers)
+            call.answers = answers
             return None
         call.put_to(audience.names)
         return self._close_locally(call, asking, audience, answers, audience.group)
