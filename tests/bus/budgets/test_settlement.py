@@ -11,6 +11,7 @@ from toolgate_bus.ledger.money.memory import MemoryLedger
 from toolgate_bus.ledger.money.settlement import (
     AT_ONCE,
     GRACE_S,
+    LEASE_S,
     MAX_SECONDS,
     SettlementWorker,
     request_again,
@@ -362,14 +363,35 @@ async def test_facts_that_could_not_be_applied_are_read_again(world):
 
 
 async def test_the_lease_is_renewed_within_a_long_backlog(world):
-    renewed, put = [], world.shared.store.put
+    renewed, put, take = [], world.shared.store.put, world.shared.ledger.take
 
     async def counted(key, value, ttl_s=None):
         renewed.append(key)
         await put(key, value, ttl_s)
 
-    world.shared.store.put = counted
+    async def slow(steps):
+        world.now += LEASE_S / 2
+        return await take(steps)
+
+    world.shared.store.put, world.shared.ledger.take = counted, slow
     for number in range(3 * AT_ONCE):
         world.shared.facts.tell("tool:unused", decision_id=f"d{number}")
     await world.keeper().step()
     assert renewed.count("budget:keeper") == 3  # taken once, renewed twice
+
+
+async def test_a_keeper_with_much_to_look_at_spends_a_tenth_of_its_time_on_it(world):
+    looked, find = [], world.shared.ledger.open
+
+    async def slow():
+        looked.append(world.now)
+        world.now += 2
+        return await find()
+
+    world.shared.ledger.open = slow
+    keeper = world.keeper()
+    while world.now < 100:
+        world.shared.facts.tell("tool:selected", decision_id="a")
+        await keeper.step()
+        world.now += 0.5
+    assert len(looked) == 5

@@ -42,7 +42,11 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import FactStream, Store
 
 LEASE_S: Final = 3.0
+RENEW_S: Final = 1.0
+"""Age at which the lease is renewed within a step, in seconds."""
 TICK_S: Final = 0.5
+LOOK_PART: Final = 9
+"""Least time between two looks for orphans, in times that the last one took: a tenth of the time."""
 LOOK_S: Final = 0.1
 GRACE_S: Final = 5.0
 """Seconds that an orchestrator must be missing from the roster to count as dead."""
@@ -153,7 +157,7 @@ class SettlementWorker(FactsService):
         """Term of the lease in which this keeper went on from the checkpoint; None if it has to do so."""
         self._again: bytes | None = None
         self._behind_since: float | None = None
-        self._looked = 0.0
+        self._look_at = 0.0
         self._warned = float("-inf")
         self._swept = float("-inf")
 
@@ -163,6 +167,7 @@ class SettlementWorker(FactsService):
 
     async def step(self) -> bool:
         """Read and apply facts, note the position, look for orphans. Return False if another one leads."""
+        renewed = self._clock()
         if not await self._lease.renew():
             return False
         again = await self._store.get(f"{self._book}:again")
@@ -178,15 +183,18 @@ class SettlementWorker(FactsService):
             self._again, self._resumed = again, self._lease.term
         facts = await self._facts.next()
         for at in range(0, len(facts), AT_ONCE):
-            if at:
-                await self._lease.renew()  # a long backlog outlasts the lease
+            if self._clock() - renewed >= RENEW_S:  # a long backlog outlasts the lease
+                renewed = self._clock()
+                await self._lease.renew()
             await self._apply(facts[at : at + AT_ONCE])
         if facts or resumes:
             noted = Checkpoint(self._facts.positions, self._facts.numbers, self._again)
             await self._store.put(f"{self._book}:read", noted.to_bytes())
-        if not facts or self._clock() - self._looked >= TICK_S:
+        begun = self._clock()
+        if not facts or begun >= self._look_at:
             await self._look_for_orphans({str(fact.get("orchestrator")) for fact in facts})
-            self._looked = self._clock()
+            # A keeper that is behind has much to look at, and must not spend its time on that.
+            self._look_at = self._clock() + max(TICK_S, LOOK_PART * (self._clock() - begun))
         if self._clock() - self._swept >= SWEEP_S:
             await self._ledger.balances()
             await self._ledger.sweep()
