@@ -74,6 +74,22 @@ MUTANTS = (
     ),
     Mutant(
         "law 2",
+        "a name that was clear once is clear in a call that hides it",
+        f"{ORCHESTRATOR}/decision/question/redact.py",
+        "is_usual = out.max_chars >= _SHORT_NAME and not (out.known or out.wary)",
+        "is_usual = out.max_chars >= _SHORT_NAME",
+        f"{REDACT}::test_a_name_that_was_clear_once_is_hidden_where_it_is_a_secret_of_the_call",
+    ),
+    Mutant(
+        "law 2",
+        "a name that was clear once is clear for a tool of shorter texts",
+        f"{ORCHESTRATOR}/decision/question/redact.py",
+        "is_usual = out.max_chars >= _SHORT_NAME and not",
+        "is_usual = not",
+        f"{REDACT}::test_a_name_that_was_clear_once_is_too_long_for_a_tool_of_shorter_texts",
+    ),
+    Mutant(
+        "law 2",
         "what was not searched leaves",
         f"{ORCHESTRATOR}/decision/question/scanning.py",
         "if len(encoded) * pattern.size > MAX_STEPS or",

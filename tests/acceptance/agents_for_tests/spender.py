@@ -88,6 +88,7 @@ async def main(url: str, namespace: str, path: str, sessions: str) -> None:
                 for number in range(int(sessions))
             )
         )
+        await gate.flush(60)  # a busy machine takes longer than a gate waits when it closes
 
 
 if __name__ == "__main__":

@@ -345,7 +345,7 @@ class Storm:
             state, amount = record["state"], int(record.get("amount", 0))
             assert state != "reserved", f"{decision} still holds money"
             if state == "orphaned":
-                assert record["owner"] in dead, f"{decision} is an orphan, and its owner lived"
+                assert record["owner"] in dead, f"{decision} is an orphan, and its owner lived: {record}"
                 assert amount in PRICES.values()
                 cost, told = amount, None
             elif state == "settled" and places:
@@ -461,8 +461,8 @@ class Records:
         self._seen |= _records(packed)
 
     def ended(self) -> set[str]:
-        """Return the decisions that hold nothing any more."""
-        return {name for name, record in self._seen.items() if record["state"] in ("settled", "orphaned")}
+        """Return the decisions that are settled; an orphan may still be."""
+        return {name for name, record in self._seen.items() if record["state"] == "settled"}
 
     async def read(self, client: redis.Redis) -> dict[str, dict[str, str]]:
         """Read all that are there, and return all that were ever read, as they were last."""

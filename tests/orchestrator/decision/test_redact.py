@@ -213,6 +213,38 @@ def test_how_long_a_text_may_be_is_said_for_each_tool():
     assert write_question(question_about("bash", {"a": "x" * 101}), redactor)[1].truncated
 
 
+def test_a_name_that_was_clear_once_is_hidden_where_it_is_a_secret_of_the_call():
+    assert STRICT.redact_arguments({"customer": 1}).value == {"customer": 1}
+    before = STRICT.redact_arguments({"password": "customer"})
+    assert "customer" not in str(STRICT.redact_arguments({"customer": 1}, before).value)
+    assert STRICT.redact_arguments({"customer": 1}).value == {"customer": 1}
+
+
+def test_a_name_that_was_clear_once_is_too_long_for_a_tool_of_shorter_texts():
+    redactor = Redactor(RedactConfig(fields=("password",), max_chars={"brief": 16, "*": 100}))
+    assert not redactor.redact_arguments({"number_of_customer": 1}, tool="any").truncated
+    assert redactor.redact_arguments({"number_of_customer": 1}, tool="brief").truncated
+
+
+def test_a_name_that_only_equals_one_that_was_clear_is_not_taken_for_it():
+    class Alike(str):
+        def __eq__(self, other):
+            return True
+
+        __hash__ = str.__hash__
+
+    STRICT.redact_fact({"customer": 1})
+    found = type("Hashed", (Alike,), {"__hash__": lambda _: hash("customer")})("sk-abcdefgh")
+    assert "sk-abcdefgh" not in str(STRICT.redact_fact({found: 1}))
+
+
+def test_names_that_come_without_end_are_not_all_remembered():
+    redactor = Redactor(RedactConfig(fields=("password",)))
+    for number in range(5_000):
+        redactor.redact_arguments({f"name{number}": 1})
+    assert len(redactor._clear_names) < 1_100
+
+
 def test_very_many_secrets_hide_everything_rather_than_take_long():
     many = {"password": [f"secret number {number}" for number in range(9_000)], "clear": ["w" * 9] * 9_000}
     outgoing = STRICT.redact_arguments(many)  # each with each would take longer than a test may

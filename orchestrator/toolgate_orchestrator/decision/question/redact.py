@@ -64,6 +64,11 @@ _ROOM: Final = packing.MAX_QUESTION // 2
 _MAX_SECRETS: Final = 256
 """Most hidden texts of a call that are searched for elsewhere. If there are more, all texts are hidden."""
 _MAX_TOOLS: Final = 1024
+_SHORT_NAME: Final = 64
+"""Longest name of an argument, in characters, that is remembered as clear."""
+_FEW_NAMES: Final = 64
+"""Most arguments of which the names are remembered: those of a tool, and hardly data."""
+_NO_TROUBLE: Final = {None}
 _MAX_PLACEHOLDERS: Final = 1_000
 """Most placeholders in one question. If there would be more, one stands for all arguments."""
 
@@ -137,6 +142,8 @@ class Redactor:
         """Bytes in which no string can be too long and no node one too many. None: it depends on the tool."""
         self._by_tool = {} if isinstance(by_tool, int) else by_tool
         self._of_tools: dict[str, int] = {}
+        self._clear_names: set[str] = set()
+        """Names of arguments that were searched and are not hidden."""
         self.configured = bool(self._fields or self._scanner)
         """True if fields or patterns to hide are configured."""
 
@@ -284,9 +291,17 @@ class Redactor:
             return None
         if WHOLE in value:
             return "truncated"
+        # A name that was clear is clear again, unless this call hides more than the configuration does.
+        is_usual = out.max_chars >= _SHORT_NAME and not (out.known or out.wary)
+        if is_usual and self._clear_names.issuperset(value):
+            return None
         troubles = {
             self._scalar_trouble(key, type(key), out) if type(key) is str else "truncated" for key in value
         }
+        if is_usual and troubles == _NO_TROUBLE and len(value) <= _FEW_NAMES:
+            if len(self._clear_names) >= _MAX_TOOLS:  # the names come from an LLM
+                self._clear_names.clear()
+            self._clear_names.update(name for name in value if len(name) <= _SHORT_NAME)
         return "redacted" if "redacted" in troubles else "truncated" if "truncated" in troubles else None
 
     def _scalar_trouble(self, value: Any, kind: type, out: RedactedArguments) -> Kind | None:

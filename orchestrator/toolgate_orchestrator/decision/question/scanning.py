@@ -76,14 +76,19 @@ class TextScan:
 
     def finds(self, text: str) -> bool:
         """Return whether a text holds one of the patterns, or was not searched."""
-        self._beat += max(_EACH, len(text))
+        size = len(text)
+        self._beat += max(_EACH, size)
         if self._beat > _BEAT and self._is_over():
             return True
-        return any(self._in_group(group, text) for group in self._groups)
+        for group in self._groups:
+            if size <= _SHORT and group.joined is not None:
+                if group.joined.search_bytes(group.bytes_of(text)):
+                    return True
+            elif self._in_group(group, text):
+                return True
+        return False
 
     def _in_group(self, group: PatternGroup, text: str) -> bool:
-        if len(text) <= _SHORT and group.joined is not None:
-            return group.joined.search_bytes(group.bytes_of(text))
         parts = []
         for part in (group.bytes_of(text),) if text.isascii() else group.bytes_of_parts(text, _BEAT):
             if self._is_over():
