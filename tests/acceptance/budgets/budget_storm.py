@@ -76,6 +76,8 @@ CONFIG = {
     "learn": False,  # so that every estimate is known here
 }
 ROUTES = {"routes": [{"from": "crawl", "to": "search", "when": {"deep": True}}]}
+FAULTS = {"agents", "replicas", "connections", "repeated"}
+"""What fails at least once, however busy the machine is."""
 SETTLED_S = 60.0
 _ID = re.compile("[0-9a-f]{16}")
 _WRONG = """
@@ -215,7 +217,8 @@ class Storm:
         kinds = [self._kill_agent, self._kill_replica, self._reset, self._repeat]
         faults = itertools.cycle(random.sample(kinds, len(kinds)))  # in any order, but each of them
         began = time.monotonic()
-        while (passed := time.monotonic() - began) < seconds:
+        while (passed := time.monotonic() - began) < seconds or not self.killed.keys() >= FAULTS:
+            assert passed < seconds + SETTLED_S, f"not all faults came about: {self.killed}"
             await asyncio.sleep(random.uniform(0.1, 0.6))
             if self.killed["servers"] < self.restarts * passed / seconds - 0.5:
                 self.killed["servers"] += 1
