@@ -38,6 +38,22 @@ MUTANTS = (
     ),
     Mutant(
         "law 3",
+        "a replica that an emptied server forgot is not named again before the next minute",
+        f"{BUS}/transport/redis/roster/heartbeat_sender.py",
+        "return not any(tells_loss",
+        "return True or any(tells_loss",
+        "../bus/transport/test_heart.py::test_a_replica_that_a_server_forgot_is_named_again_with_the_next_heartbeat",
+    ),
+    Mutant(
+        "law 3",
+        "an agent that an emptied server forgot is not named again before the next minute",
+        f"{BUS}/transport/redis/asking/orchestrator_heart.py",
+        "if tells_loss(told[0]",
+        "if False and tells_loss(told[0]",
+        "../bus/transport/test_redis_faults.py::test_whoever_is_alive_is_found_again_on_a_flushed_server_within_the_same_minute",
+    ),
+    Mutant(
+        "law 3",
         "every name on the roster is read, however many there are",
         f"{BUS}/transport/redis/roster/roster_sets.py",
         "FEW if size > MAX_COUNT else MAX_COUNT",

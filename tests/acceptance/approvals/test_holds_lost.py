@@ -1,6 +1,7 @@
 """A server that forgets who holds, while calls are held: they are held again, once, and answered once."""
 
 import asyncio
+from contextlib import aclosing
 
 import pytest
 from approval_world import People
@@ -46,8 +47,11 @@ async def test_a_hold_that_the_server_forgot_is_there_again_and_answered_once(
     (tmp_path / "approval.yaml").write_text(RULES)
     schedulers = schedulers_on(own_server.url)
     await schedulers.start("approval", "--config", tmp_path / "approval.yaml")
-    people, commands = People(own_server.url, "default"), RedisCommands(own_server.url, "test")
-    async with Gate.open(redis=own_server.url, patience_ms=30_000, max_hold_s=120) as gate:
+    people = People(own_server.url, "default")
+    async with (
+        aclosing(RedisCommands(own_server.url, "test")) as commands,
+        Gate.open(redis=own_server.url, patience_ms=30_000, max_hold_s=120) as gate,
+    ):
         task = asyncio.create_task(gate.decide(Call("transfer", EVE, ["transfer"], Caller("s"))))
         (before,) = await people.waiting()
         await lose(own_server, commands)
@@ -60,20 +64,20 @@ async def test_a_hold_that_the_server_forgot_is_there_again_and_answered_once(
         assert (decision.outcome, decision.tool_input) == ("continue", EVE)
         assert [one.verdict.action for one in decision.verdicts] == ["hold", "hold", "continue"]
         assert await people.waiting(0) == []
-    await commands.aclose()
 
 
 async def test_a_scheduler_that_thinks_on_keeps_what_was_forgotten_and_thinks_once(own_server, schedulers_on):
     """Its answer is given to a stored hold only: where nobody stored it anew, the call would wait on."""
     schedulers = schedulers_on(own_server.url)
     await schedulers.start("obedient:gamma")
-    commands = RedisCommands(own_server.url, "test")
     rule = {"action": "hold", "seconds": 60, "then": {"action": "deny", "reason": "no", "after": THOUGHT}}
-    async with Gate.open(redis=own_server.url, patience_ms=30_000, max_hold_s=120) as gate:
+    async with (
+        aclosing(RedisCommands(own_server.url, "test")) as commands,
+        Gate.open(redis=own_server.url, patience_ms=30_000, max_hold_s=120) as gate,
+    ):
         task = asyncio.create_task(gate.decide(Call("transfer", {"rules": {"gamma": rule}}, ["transfer"])))
         await there(commands)
         await commands.execute("FLUSHALL")
         decision = await asyncio.wait_for(task, SECONDS)
         assert [one.verdict.action for one in decision.verdicts] == ["hold", "deny"]
         assert len(schedulers.lines("asked")) == 1
-    await commands.aclose()

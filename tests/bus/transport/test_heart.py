@@ -12,6 +12,7 @@ from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.answering.scheduler import RedisSchedulerBus
 from toolgate_bus.transport.redis.clock import ServerClock
 from toolgate_bus.transport.redis.roster import heartbeat_sender as heartbeat
+from toolgate_bus.transport.redis.roster.roster import Roster
 from toolgate_bus.transport.redis.roster.shards import ShardWatch
 
 
@@ -50,6 +51,26 @@ async def test_a_loop_that_is_stuck_does_not_take_its_replica_off_the_roster(
     assert left.left
     assert left.beat > last.beat
     await wait_until(lambda: hearts() <= before)
+
+
+async def test_a_replica_that_a_server_forgot_is_named_again_with_the_next_heartbeat(
+    commands, server_url, namespace, monkeypatch
+):
+    keys, member = Keys(namespace), encode_member(Member("cost", "r1"))
+    monkeypatch.setattr(ServerClock, "minute", lambda *_: (7, 30.0))  # a new minute names everybody anyway
+    beating = heartbeat.HeartbeatSender(
+        server_url, namespace, ServerClock(), ShardWatch(keys), lambda _: None
+    )
+    beating.add("s:cost:r1", lambda *_: member)
+    await beating.start()
+    await beating.beat()
+    await beating.beat()  # it would name version 1's set with the second one
+    named = await commands.execute("KEYS", f"{keys.roster}*")
+    assert len(named) == 3
+    await commands.execute("DEL", *named)
+    await beating.beat()
+    assert [one.name for one in (await Roster(commands, namespace).read()).members] == ["cost"]
+    await beating.aclose()
 
 
 def test_heartbeats_end_with_the_loop_that_decides_however_that_ended(server_url, namespace):

@@ -13,10 +13,13 @@ from contextlib import AsyncExitStack
 
 import pytest
 import redis
+from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.clock import ServerClock
+from toolgate_bus.transport.redis.roster.roster import Roster
 from written_facts import facts_of, numbered
 
 pytestmark = pytest.mark.acceptance
@@ -108,6 +111,20 @@ async def traffic(own_server, namespace, wait_until, make_buses):
 async def test_a_flushed_server_heals(traffic, fault):
     await traffic.commands.execute(*fault.split())
     await traffic.flows()
+
+
+async def test_whoever_is_alive_is_found_again_on_a_flushed_server_within_the_same_minute(
+    traffic, monkeypatch, namespace
+):
+    async def everybody():
+        view = await Roster(traffic.commands, namespace).read()
+        return (len(view.members), len(view.orchestrators), view.readers) == (1, 1, 1)
+
+    monkeypatch.setattr(ServerClock, "minute", lambda *_: (7, 30.0))  # a new minute names everybody anyway
+    async with FactsReader(traffic.commands, namespace).stay_on_roster():
+        await traffic.wait_until(everybody)
+        await traffic.commands.execute("FLUSHALL")
+        await traffic.wait_until(everybody)
 
 
 async def test_everything_flushed_again_and_again_heals(traffic):

@@ -18,7 +18,7 @@ from toolgate_bus.transport.redis.asking.publisher import Publisher
 from toolgate_bus.transport.redis.asking.verdicts import VerdictReader
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.client.refusals import refusal_of
-from toolgate_bus.transport.redis.roster.roster import Roster, RosterView, encode_reading
+from toolgate_bus.transport.redis.roster.roster import Roster, RosterView, encode_reading, tells_loss
 from toolgate_bus.transport.redis.roster.roster_sets import TIME
 from toolgate_bus.transport.redis.roster.shards import use_commands
 
@@ -146,6 +146,11 @@ class OrchestratorHeart:
                     raise error  # otherwise the roster was read, and the next heartbeat announces us
             elif command == TIME:
                 self._roster.set_time(reply)
+        if tells_loss(told[0], replies[len(look.commands)]):
+            self.recover()
+            self._roster.name_again()
+            await self.beat()
+            return
         if keeps_facts:
             self._known_writer = replies[at] == 1
             if self._known_writer:

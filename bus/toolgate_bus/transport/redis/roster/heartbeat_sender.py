@@ -18,7 +18,7 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.client.refusals import refusal_of
 from toolgate_bus.transport.redis.clock import ServerClock
-from toolgate_bus.transport.redis.roster.roster import REPLICA_BEAT_SECONDS, Roster
+from toolgate_bus.transport.redis.roster.roster import REPLICA_BEAT_SECONDS, Roster, tells_loss
 from toolgate_bus.transport.redis.roster.roster_sets import TIME, Command
 from toolgate_bus.transport.redis.roster.shards import ShardWatch
 from toolgate_bus.transport.redis.tasks import keep
@@ -156,6 +156,12 @@ class HeartbeatSender:
         self._stop.set()
 
     async def _beat(self) -> None:
+        if not await self._beat_once():
+            self._roster.name_again()
+            await self._beat_once()
+
+    async def _beat_once(self) -> bool:
+        """Beat for all members. Return False if the server was emptied, and their names must be written."""
         async with self._turn:
             await self._roster.learn_minute()
             beats = [
@@ -165,7 +171,7 @@ class HeartbeatSender:
                 is not None
             ]
             if not beats:
-                return
+                return True
             self._number += 1
             sent = time.monotonic()
             commands: list[Command] = []
@@ -193,6 +199,7 @@ class HeartbeatSender:
                 command, reply = commands[first], replies[first]
                 if isinstance(reply, Exception):
                     raise refusal_of(command, reply)
+            return not any(tells_loss(commands[first], replies[first]) for first in firsts)
 
     def _take_shards(self, replies: Sequence[Any]) -> None:
         found = self._shards.take(replies, self._roster.seconds)

@@ -173,6 +173,14 @@ def _field(raw: bytes, name: str, default: str | None = None) -> Any:
     return fields.get(name, default) if isinstance(fields, dict) else None
 
 
+def tells_loss(beat: Command, reply: Any) -> bool:
+    """Return whether a heartbeat's reply says that the one before is gone too early.
+
+    Then the server was emptied, and has lost the names as well: nobody new would find the member.
+    """
+    return reply is None and beat[-1] == "XX"
+
+
 class Roster:
     """Reads and writes the roster of one namespace, and remembers the members that it has seen."""
 
@@ -217,11 +225,15 @@ class Roster:
     def beat(self, member: str, value: bytes, *, timed: bool = False) -> list[Command]:
         """Return the commands of one heartbeat of `kind:…`, for a pipeline; the first sets its key.
 
-        `timed`: the pipeline asks for the server's time itself.
+        If its reply `tells_loss`, call `name_again` and beat again. `timed`: the pipeline asks for the
+        server's time itself.
         """
-        beat: Command = ("SET", self._keys.member(member), value, "PX", int(EXPIRY_SECONDS * 1000))
+        now = time.monotonic()
         place = self._places.setdefault(member, RosterMembership(self._keys, member))
-        rest = place.commands(self._clock, time.monotonic())
+        beat: Command = ("SET", self._keys.member(member), value, "PX", int(EXPIRY_SECONDS * 1000))
+        if place.is_kept(now):
+            beat = (*beat, "XX")
+        rest = place.commands(self._clock, now)
         return [beat, *(one for one in rest if not (timed and one == TIME))]
 
     def name_again(self) -> None:
@@ -238,6 +250,9 @@ class Roster:
             self.set_time(replies[-1])
         if isinstance(replies[0], Exception):
             raise refusal_of(commands[0], replies[0])
+        if tells_loss(commands[0], replies[0]):
+            self.name_again()
+            await self.write(member, value)
 
     async def leave(self, member: str, mark: bytes | None = None) -> None:
         """Remove a member from the roster; `mark` is a last heartbeat that says so to its observers."""

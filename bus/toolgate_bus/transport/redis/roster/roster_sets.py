@@ -53,7 +53,7 @@ class RosterMembership:
     def commands(self, clock: ServerClock, now: float) -> list[Command]:
         """Return the commands, beside the heartbeat, by which this member is found."""
         minute = clock.minute(now)[0]
-        missed, self._at = now - self._at >= MISSED_S, now
+        missed, self._at = not self.is_kept(now), now
         if missed or minute != self._minute:
             self._beats, self._minute = 0, minute
         turn, self._beats = self._beats, self._beats + 1
@@ -69,6 +69,10 @@ class RosterMembership:
         if turn == 1 or missed:
             return old
         return [TIME] if turn == TIME_TURN else []
+
+    def is_kept(self, now: float) -> bool:
+        """Return whether the server must still have the last heartbeat, unless it was emptied."""
+        return now - self._at < MISSED_S
 
     def name_again(self) -> None:
         """Write the name into all sets with the next heartbeat: what was written may be gone."""
