@@ -48,7 +48,8 @@ settings.load_profile("toolgate")
 
 HERE = Path(__file__).parent
 DEPLOY = HERE / "deploy"
-CONTAINERS = DEPLOY / "containers"
+EARLY = (DEPLOY / "containers", HERE, HERE / "oracle", HERE / "simulation")
+"""Folders with the files that take longest: at the end, one process alone would run such a file."""
 
 
 ONLY_PURE = ("pure and not system", "pure and not session and not system")
@@ -79,8 +80,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what `make test-fast` leaves out (whole sessions), and what deployments need; long files first."""
-    # Containers first, as one process runs all of them; then acceptance/ and attacks/, by their names.
-    items.sort(key=lambda item: (item.path.parent != CONTAINERS, item.path.parent != HERE))
+    items.sort(key=lambda item: EARLY.index(item.path.parent) if item.path.parent in EARLY else len(EARLY))
     for item in items:
         if "agent" in getattr(item, "fixturenames", ()):
             item.add_marker("session")
