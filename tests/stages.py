@@ -18,8 +18,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("bus", "orchestrator", "schedulers")
 PYTEST = (sys.executable, "-m", "pytest", "-q", "--durations=10", "--durations-min=1")
-RARELY_LOADED = re.compile(r"/(anthropic|cryptography|openai|pip|pygments|setuptools)/|/tests?/")
-"""Libraries that one process loads, or none: it compiles what it needs itself."""
+RARELY_LOADED = re.compile(
+    "/(anthropic|apprise|cryptography|google|grafana_foundation_sdk|importlinter|markdown|mypyc?|oauthlib|openai|pip"
+    "|playwright|pygments|pymdownx|ruamel|setuptools|trio|zensical)/|/tests?/"
+)
+"""Libraries of which one process loads something, or none: it compiles what it needs itself."""
 PURE = ("-m", "pure and not system", "-n", "2")
 # In the order of conftest: the files that take longest begin, whatever the number of their tests.
 BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")

@@ -59,6 +59,7 @@ async def test_a_call_like_it_that_rules_can_read_runs(name, arguments):
     assert (outcome.received, outcome.fault) == (("write_file", arguments), "")
 
 
+@pytest.mark.system
 @EACH_DOOR
 @pytest.mark.parametrize("arguments", UNREADABLE.values(), ids=UNREADABLE)
 async def test_where_nobody_rules_the_same_call_runs_as_it_is(name, arguments):

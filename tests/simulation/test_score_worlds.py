@@ -27,7 +27,7 @@ def test_worlds_are_of_every_kind_and_the_same_seed_gives_the_same_calls():
 @pytest.mark.parametrize(
     ("name", "value", "seeds", "told"),
     [
-        ("CROWD", 10**9, SEEDS, "a herd"),
+        pytest.param("CROWD", 10**9, SEEDS, "a herd", marks=pytest.mark.system),
         ("ejected", lambda _options: frozenset(), (14,), "is chosen"),
         ("STICK", 0.0, STICKY, "leaving"),
     ],

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.system, pytest.mark.acceptance, pytest.mark.timeout(200)]
 
 SHORT = ("toolgate", "bench", "-n", "1", "-c", "4", "--decisions", "128", "--json")
 

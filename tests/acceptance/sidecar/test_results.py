@@ -28,6 +28,10 @@ PROMPT = {
     "gemini": {"hook_event_name": "BeforeAgent", "session_id": "s"},
     "cursor": {"hook_event_name": "beforeSubmitPrompt", "conversation_id": "s"},
 }
+EACH = {
+    name: [pytest.param(one, marks=() if one == "claude" else pytest.mark.system) for one in clients]
+    for name, clients in (("after", AFTER), ("prompt", PROMPT))
+}
 
 
 @pytest.fixture
@@ -63,7 +67,7 @@ def after(client, words, call="call-1"):
     return before, {**told, field: json.dumps(given) if client == "cursor" else given}
 
 
-@pytest.mark.parametrize("client", AFTER)
+@pytest.mark.parametrize("client", EACH["after"])
 def test_what_a_scheduler_of_results_says_reaches_the_client_in_its_form(client, world):
     rulings = {
         f"a {SECRET} b": "a [withheld: a key] b",
@@ -140,7 +144,7 @@ def test_where_the_sidecar_is_gone_a_result_is_withheld_if_a_required_scheduler_
     assert world.ask("claude", done, *REQUIRED).out == b""  # nobody rules on results
 
 
-@pytest.mark.parametrize("client", PROMPT)
+@pytest.mark.parametrize("client", EACH["prompt"])
 def test_the_users_words_are_ruled_on_where_a_scheduler_names_them(client, world):
     required = ("--required", "by_words")
     passed = world.ask(client, {**PROMPT[client], "prompt": "hello"}, *required)

@@ -82,6 +82,7 @@ async def test_what_is_denied_to_an_agent_is_denied_to_its_grandchildren_whateve
         }
 
 
+@pytest.mark.system
 async def test_a_grandchild_is_denied_when_whom_its_grandparent_requires_dies(world, wait_until):
     # It only observes, and so has no local table: it is asked about each call.
     (policy,) = await world.policy({"mode": "observe", "default": "deny"})

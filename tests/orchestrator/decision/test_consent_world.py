@@ -36,6 +36,7 @@ CHANGES = ("x=1", "x=2", "y=1", "other")
 KINDS = ("continue", "deny", *CHANGES, "ask", "hold", "hold x=1", "held", "silent", "failed")
 """What one can say: `hold` goes on with a continue or a change, `held` with nothing."""
 REQUIRED = [frozenset(who) for count in range(4) for who in itertools.combinations(NAMES, count)]
+EACH = [pytest.param(who, marks=() if len(who) == 2 else pytest.mark.system) for who in REQUIRED]
 LIKE_OTHERS = ("hold", "failed")
 CALL = ("search", (("x", 0), ("y", 0)))
 PATIENCE, LONGEST = 10.0, 100.0
@@ -249,7 +250,7 @@ async def try_all(required):
     return counted
 
 
-@pytest.mark.parametrize("required", REQUIRED, ids=lambda who: "-".join(sorted(who)) or "nobody")
+@pytest.mark.parametrize("required", EACH, ids=lambda who: "-".join(sorted(who)) or "nobody")
 async def test_whoever_is_required_has_agreed_to_exactly_what_runs_or_nothing_runs(required):
     counted = await try_all(required)
     assert counted["cases"] > 4000
