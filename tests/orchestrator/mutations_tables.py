@@ -309,7 +309,7 @@ MUTANTS = (
         f"{BUS}/ruling/conditions/matching.py",
         "return not self.when_session and super().asks_agent_only",
         "return super().asks_agent_only",
-        f"{_RULES}::test_a_table_answers_as_its_policy_or_has_it_asked",
+        f"{_RULES}::test_a_rule_on_an_agent_and_its_sessions_labels_is_about_both",
     ),
     Mutant(
         "local tables",

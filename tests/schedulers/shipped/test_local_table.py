@@ -119,6 +119,17 @@ def test_a_rule_on_agents_is_decided_for_each_of_them_and_by_all_its_conditions(
     assert answers == ["deny", "continue", "continue", "deny", "deny"]
 
 
+def test_a_rule_on_an_agent_and_its_sessions_labels_is_about_both():
+    rule = {"tools": ["pay"], "agents": ["clerk"], "when_session": {"source": "untrusted"}, "answer": "deny"}
+    table = LocalTable.read(json.dumps({"rules": [rule], "default": "continue"}).encode())
+    answers = [
+        table.answer(ToolSelecting(id="0" * 32, tool_name="pay", agent=agent, session_labels=labels))
+        for agent in ("clerk", "helper")
+        for labels in ({}, {"source": ("untrusted",)})
+    ]
+    assert [one.verdict.action for one in answers] == ["continue", "deny", "continue", "continue"]
+
+
 @given(RULES, st.sampled_from(["allow", "deny", "ask"]), st.lists(CALLS, min_size=1, max_size=8))
 def test_a_table_answers_as_its_policy_or_has_it_asked(rules, default, calls):
     config = {"rules": rules, "default": default}
