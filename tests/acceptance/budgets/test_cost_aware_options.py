@@ -125,7 +125,8 @@ async def test_a_call_of_an_orchestrator_that_died_is_an_orphan_and_those_of_the
     running, process, ledger_of, server_url, wait_until
 ):
     gate = await running("cost-aware", CONFIGS["orphans"])
-    assert (await gate.decide(Call("dear", {}, ["dear"]))).allowed
+    mine = await gate.decide(Call("dear", {}, ["dear"]))
+    assert mine.allowed
     dead = process("python", "-c", KILLED_WHILE_IT_RUNS, server_url, gate.config.namespace)
     assert await asyncio.to_thread(dead.wait) == -9, dead.stderr
     assert dead.stdout == "continue\n"
@@ -136,6 +137,8 @@ async def test_a_call_of_an_orchestrator_that_died_is_an_orphan_and_those_of_the
 
     account = await wait_until(orphaned, timeout=30)
     assert (account.orphans, account.spent, account.reserved) == (1, 40_000_000, 40_000_000)
+    (left,) = await ledger_of(gate).open()
+    assert left.decision == mine.id
 
 
 async def test_round_robin_is_exact_over_replicas(running):
