@@ -184,9 +184,15 @@ async def test_kill_9_while_a_call_is_held_loses_neither_the_call_nor_the_answer
     approval, people, schedulers, gate, wait_until
 ):
     await approval("- {tools: transfer}\n")
-    async with gate(max_hold_s=60) as opened:
+    inbox = Keys(schedulers.namespace).inbox("approval")
+    async with gate(max_hold_s=60) as opened, redis.from_url(schedulers.url) as client:
+
+        async def acknowledged():
+            return (await client.xpending(inbox, "approval"))["pending"] == 0
+
         task = deciding(opened)
         (one,) = await people.waiting()
+        await wait_until(acknowledged)  # before that, the question itself is taken over
         schedulers.started[0].send_signal(signal.SIGKILL)
         schedulers.started[0].wait()
         assert (await people.waiting()) != []
