@@ -19,8 +19,8 @@ ROUNDS := 10
 LIVES := 1000
 REQUESTS := 10000
 BEGAN := $(shell date +%s)
-# Tests of our own rules against our own code: no library's version changes them.
-OURS_ALONE := --ignore=tests/simulation --ignore=tests/oracle --ignore=tests/benchmarks
+# Tests of our own rules against our own code, in virtual time: no library's version changes them.
+OURS_ALONE := --ignore=tests/simulation --ignore=tests/benchmarks
 # In the order of conftest: the files that take longest begin, whatever the number of their tests.
 BY_FILE := --dist loadfile --no-loadscope-reorder
 TOPOLOGY := $(if $(SENTINEL),sentinel,$(if $(CLUSTER),cluster,plain))

@@ -22,7 +22,7 @@ from virtual_time import StuckWorld, VirtualLoop
 pytestmark = pytest.mark.pure
 
 SIMULATE = Path(__file__).parent / "simulate.py"
-FEW, MORE, MANY, TABLES = 6, 24, 50, 40
+FEW, MORE, MANY, TABLES = 6, 24, 80, 60
 """Worlds; of the last kind those in which local tables change."""
 
 
