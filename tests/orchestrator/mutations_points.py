@@ -6,6 +6,7 @@ _TURN = f"{ORCHESTRATOR}/turn"
 _RESULTS = "../orchestrator/turn/test_results_ruled.py"
 _POINTS = "../orchestrator/turn/test_points.py"
 _STAYS = "../orchestrator/turn/test_reminders_stay.py"
+_REQUEST = "../orchestrator/turn/test_user_request.py"
 _GOALS = "../orchestrator/turn/test_goals_changed.py"
 _MASKED = f"{_RESULTS}::test_what_a_mask_hides_is_seen_by_nobody"
 
@@ -100,6 +101,20 @@ _CHANGES = (
         '        if ended.execution == "error":\n            self.pursuit.leave()\n            return\n',
         "",
         f"{_GOALS}::test_a_failure_of_the_turns_own_provider_is_not_blamed_on_the_judge_and_the_goal_stays",
+    ),
+    (
+        "a run that was cancelled goes on by the verdict on the turn before",
+        f"{_TURN}/goals/pursuit.py",
+        "        following = self._following\n        self.leave()\n        return following\n",
+        "        return self._following\n",
+        f"{_GOALS}::test_a_provider_that_fails_in_a_later_turn_ends_the_run_too",
+    ),
+    (
+        "the words of a goal's judge count as the user's request",
+        f"{_TURN}/turn.py",
+        "self.prompt if self.user_request is None else self.user_request",
+        "self.prompt",
+        f"{_REQUEST}::test_the_words_of_a_judge_are_no_request_of_the_user",
     ),
 )
 

@@ -160,6 +160,8 @@ class Turn:
         )
         self.pursuit: GoalPursuit | None = None
         """Pursuit of the goal that this turn serves; None without a goal."""
+        self.user_request: str | None = None
+        """The user's request, if the prompt is a judge's words; None: the prompt is the user's."""
         self.tool_runs = 0
         """Number of calls that ran so far."""
         self._token = getattr(coordinator, "cancellation", None)
@@ -473,7 +475,8 @@ class Turn:
             selection = None
             if gate is not None and config is not None:
                 place = place_of(self.coordinator)
-                selection = Selection(self.hooks, self.tools.tools, gate, config, note, place, self.prompt)
+                request = self.prompt if self.user_request is None else self.user_request
+                selection = Selection(self.hooks, self.tools.tools, gate, config, note, place, request)
             self._pipeline = CallPipeline(
                 selection, self.tools, note, lambda: self.cancelled, lambda: self.is_stopping
             )

@@ -57,7 +57,7 @@ class Selection:
         self._session = CallSession(gate, note=note)
         self._config = config
         self._place = place or place_of(hooks.coordinator)
-        self._request = request_of(self._place, prompt)
+        self._prompt = prompt
         self._agents = agents_of(getattr(hooks.coordinator, "config", None))
         self._schemas = {name: schema_of(tool) for name, tool in tools.items()}
         gate.show_tools(self._schemas)
@@ -129,7 +129,7 @@ class Selection:
             call.group,
             call.iteration,
             available_agents=self._agents,
-            request=self._request,
+            request=request_of(self._place, self._prompt),  # in each call's own task: sub-agents run there
         )
 
     async def _tell_hooks(self, call: ToolCall, chosen: ToolCall, decision: Decision | None) -> None:

@@ -176,7 +176,9 @@ class GoalPursuit:
         if self._told is None and goal is not None and is_cancelled:
             self._end(goal, "cancelled", reason=f"the goal was: {goal['condition']}")
         await self.announce(hooks)
-        return self._following
+        following = self._following
+        self.leave()
+        return following
 
     async def _judge(self, goal: State, turn: PursuedTurn, *, is_continuation: bool) -> str | None:
         """Return the next turn's prompt; None if this was the last turn."""
