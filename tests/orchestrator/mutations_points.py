@@ -116,6 +116,20 @@ _CHANGES = (
         "self.prompt",
         f"{_REQUEST}::test_the_words_of_a_judge_are_no_request_of_the_user",
     ),
+    (
+        "a hook's text for the system goes before what the LLM has thought",
+        f"{_TURN}/hooks/injections.py",
+        "is_bound = self.keeps_seen and any(",
+        "is_bound = False and any(",
+        f"{_STAYS}::test_a_text_that_a_hook_stores_for_the_system_changes_nothing_before_a_thought",
+    ),
+    (
+        "half a thought is sent back",
+        f"{_TURN}/llm/provider_stream.py",
+        "response = streamed.begun if stopped else streamed.response",
+        "response = streamed.response",
+        f"{_STAYS}::test_of_an_answer_that_was_cancelled_no_thought_is_sent_back",
+    ),
 )
 
 MUTANTS = tuple(Mutant("points", *change) for change in _CHANGES)

@@ -134,7 +134,7 @@ class Turn:
         self.prompt = prompt
         self.context = context
         self.coordinator = coordinator
-        self.injections = Injections()
+        self.injections = Injections(loop.settings.ephemeral_injection_mode != "tail")
         self.hooks = Hooks(hooks, coordinator, self.injections)
         asking = loop.settings.toolgate
         # Operators do not see a loop that was not mounted.
