@@ -130,6 +130,21 @@ _CHANGES = (
         "response = streamed.response",
         f"{_STAYS}::test_of_an_answer_that_was_cancelled_no_thought_is_sent_back",
     ),
+    (
+        "thinking keeps the word that a scheduler took out of the text beside a call",
+        f"{_TURN}/llm/ruled_answer.py",
+        "lambda part: hide_texts(part, gone)",
+        "lambda part: part",
+        f"{_POINTS}"
+        "::test_thinking_and_state_with_a_word_that_is_gone_from_a_text_beside_a_call_are_dropped",
+    ),
+    (
+        "thinking keeps an output that may not be given",
+        f"{ORCHESTRATOR}/loops/reactive.py",
+        "return FinalOutput(value), drop_thoughts(reply)",
+        "return FinalOutput(value), reply",
+        f"{_POINTS}::test_of_an_output_that_may_not_be_given_no_thinking_and_no_state_is_kept",
+    ),
 )
 
 MUTANTS = tuple(Mutant("points", *change) for change in _CHANGES)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from amplifier_core import ChatResponse
-from amplifier_core.message_models import TextBlock, ThinkingBlock
+from amplifier_core.message_models import TextBlock, ThinkingBlock, ToolCallBlock
 from four_loops import LOOPS
 from ruled_bus import SECRET, RuledBus, mask_secret
 from toolgate_bus.protocol.events import Continue, Deny, Modify, Replace
@@ -251,10 +251,13 @@ class Thinker:
 
     async def complete(self, request: Any, **options: Any) -> ChatResponse:
         self.requests.append(request)
+        if len(self.requests) > 1:
+            return ChatResponse(content=[TextBlock(text="bye")])
         return ChatResponse(content=self.content, metadata=self.metadata)
 
     def parse_tool_calls(self, response: Any) -> list[Any]:
-        return []
+        calls = (block for block in response.content if block.type == "tool_call")
+        return [{"id": one.id, "name": one.name, "arguments": one.input} for one in calls]
 
 
 async def test_thinking_and_state_with_a_hidden_text_are_dropped_and_other_thinking_stays(
@@ -273,6 +276,47 @@ async def test_thinking_and_state_with_a_hidden_text_are_dropped_and_other_think
         stored = (await a.messages())[-1]
         assert [block["type"] for block in stored["content"]] == ["thinking", "text"]
         assert stored["thinking_block"]["signature"] == "s2"
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_thinking_and_state_with_a_word_that_is_gone_from_a_text_beside_a_call_are_dropped(
+    agent: Any, tool: Any, bus: RuledBus, caplog: Any, loop: str
+) -> None:
+    clean = Modify(tool="turn:output", arguments={"text": "it is [withheld]"})
+    await bus.scheduler(
+        lambda call: clean if SECRET in str(call.tool_input) else Continue(),
+        phases=("select", "verify"),
+        tools=("turn:output",),
+    )
+    call = ToolCallBlock(id="c1", name="a", input={})
+    thought = [ThinkingBlock(thinking=say, signature=say) for say in (f"say {SECRET}", "it is easy")]
+    provider = Thinker(*thought, TextBlock(text=f"it is {SECRET}"), call, state=f"x{SECRET}")
+    async with agent(llm=provider, tools=[tool("a")]) as a:
+        await bus.listens(a, loop)
+        assert await a.ask() == "bye"
+        assert a.tools["a"].calls == [{}]
+        assert SECRET not in await everything_seen(a, caplog)
+        assert SECRET not in str(a.requests)
+        assert "it is easy" in str(a.requests[1])
+
+
+@pytest.mark.parametrize("verdict", ["denied", "changed"])
+async def test_of_an_output_that_may_not_be_given_no_thinking_and_no_state_is_kept(
+    agent: Any, bus: RuledBus, verdict: str
+) -> None:
+    clean = Modify(tool="turn:output", arguments={"text": '{"key": "none"}'})
+    objection = Deny(reason="no") if verdict == "denied" else clean
+    await bus.scheduler(
+        lambda call: objection if SECRET in str(call.tool_input) else Continue(),
+        phases=("select", "verify"),
+        tools=("turn:output",),
+    )
+    call = ToolCallBlock(id="c1", name="final_output", input={"output": {"key": SECRET}})
+    provider = Thinker(ThinkingBlock(thinking=f"say {SECRET}", signature="s1"), call, state=f"x{SECRET}")
+    async with agent(llm=provider) as a:
+        await bus.listens(a, "loop-reactive", output_schema={"type": "object"})
+        assert SECRET not in await a.ask()
+        assert SECRET not in str(await a.messages())
 
 
 @pytest.mark.parametrize("point", ["turn:output", "llm:request"])
