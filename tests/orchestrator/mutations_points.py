@@ -145,6 +145,13 @@ _CHANGES = (
         "return FinalOutput(value), reply",
         f"{_POINTS}::test_of_an_output_that_may_not_be_given_no_thinking_and_no_state_is_kept",
     ),
+    (
+        "who must rule on answers is forgotten when it is gone",
+        f"{ORCHESTRATOR}/decision/link/scheduler_directory.py",
+        "_NAMED: Final = (LLM_REQUEST, *POINTS)",
+        "_NAMED: Final = (LLM_REQUEST,)",
+        f"{_POINTS}::test_a_required_scheduler_that_once_ruled_on_a_point_is_missed_while_it_is_away",
+    ),
 )
 
 MUTANTS = tuple(Mutant("points", *change) for change in _CHANGES)

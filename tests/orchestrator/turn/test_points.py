@@ -180,6 +180,20 @@ async def test_where_nobody_names_the_points_answers_are_shown_as_they_come(
     assert bus.seen == []
 
 
+@pytest.mark.parametrize("point", ["turn:input", "turn:output"])
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_a_required_scheduler_that_once_ruled_on_a_point_is_missed_while_it_is_away(
+    agent: Any, llm: Any, says: Any, bus: RuledBus, loop: str, point: str
+) -> None:
+    judge = await bus.scheduler(Continue(), phases=SELECT, tools=(point,))
+    async with agent(llm=llm([says("one")], [says("two")])) as a:
+        await bus.listens(a, loop, asked={"required": ["judge"], "patience_ms": 200})
+        assert await a.ask() == "one"
+        await judge.drain()
+        assert "judge is not alive" in await a.ask("again")
+        assert "two" not in str(await a.messages())
+
+
 # ---------------------------------------------------------------------- what the LLM answered
 
 
