@@ -135,8 +135,7 @@ _CHANGES = (
         f"{_TURN}/llm/ruled_answer.py",
         "lambda part: hide_texts(part, gone)",
         "lambda part: part",
-        f"{_POINTS}"
-        "::test_thinking_and_state_with_a_word_that_is_gone_from_a_text_beside_a_call_are_dropped",
+        f"{_POINTS}::test_thinking_and_state_with_a_word_that_is_gone_from_a_text_are_dropped",
     ),
     (
         "thinking keeps an output that may not be given",

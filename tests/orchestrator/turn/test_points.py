@@ -293,7 +293,7 @@ async def test_thinking_and_state_with_a_hidden_text_are_dropped_and_other_think
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-async def test_thinking_and_state_with_a_word_that_is_gone_from_a_text_beside_a_call_are_dropped(
+async def test_thinking_and_state_with_a_word_that_is_gone_from_a_text_are_dropped(
     agent: Any, tool: Any, bus: RuledBus, caplog: Any, loop: str
 ) -> None:
     clean = Modify(tool="turn:output", arguments={"text": "it is [withheld]"})

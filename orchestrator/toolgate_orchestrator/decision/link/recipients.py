@@ -3,8 +3,8 @@
 They are cached by tool until the roster changes. Schedulers that are set aside, or cannot be heard yet,
 change with every call; `dispatch` handles them.
 
-A required scheduler is asked about every tool. It is asked about requests to an LLM (`protocol.llm`), and about
-points of a turn, if it has ever named them on this bus, or if the plan does.
+A required scheduler is asked about every tool. It is asked about requests to an LLM (`protocol.llm`), and
+about points of a turn, if it has ever named them on this bus, or if the plan does.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
