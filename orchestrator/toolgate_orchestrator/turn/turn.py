@@ -442,8 +442,8 @@ class Turn:
                 if answer is not None:
                     said.append(answer)
                     if not steering.has_pending:
-                        status = "incomplete" if llm.withheld else "success"
-                        return TurnEnd("\n".join(said), status=status)
+                        is_answered = any(said) and not llm.withheld
+                        return TurnEnd("\n".join(said), status="success" if is_answered else "incomplete")
         except asyncio.CancelledError:
             await despite_cancellation(self._store_partial(llm.partial))
             raise
