@@ -151,6 +151,13 @@ _CHANGES = (
         "_NAMED: Final = (LLM_REQUEST,)",
         f"{_POINTS}::test_a_required_scheduler_that_once_ruled_on_a_point_is_missed_while_it_is_away",
     ),
+    (
+        "a thought stands behind a gap",
+        f"{ORCHESTRATOR}/modules/compaction.py",
+        "one if at < same or at == loose else drop_thought(one)",
+        "one",
+        f"{_STAYS}::test_a_conversation_that_is_compacted_when_a_turn_begins_has_no_thought_behind_a_gap",
+    ),
 )
 
 MUTANTS = tuple(Mutant("points", *change) for change in _CHANGES)

@@ -246,3 +246,19 @@ async def test_nothing_is_required_where_nothing_is_stored(agent: Any) -> None:
         remind(a, "provider:request", "old")
         await a.ask()
         assert retaining.required == []
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_a_conversation_that_is_compacted_when_a_turn_begins_has_no_thought_behind_a_gap(
+    agent: Any, tool: Any, loop: str, keeps: bool
+) -> None:
+    context = {"module": "context-simple", "config": {"max_tokens": 3000, "keep_history": keeps}}
+    plan = {"session": {"orchestrator": {"module": loop, "config": {}}, "context": context}}
+    provider = Bound(*(("a",), ()) * 12)
+    async with agent(llm=provider, tools=[tool("a")], loop=loop, plan=plan) as a:
+        remind(a, "provider:request", "one", "two")
+        for number in range(12):
+            assert await a.ask("x" * 2500) == f"answer {2 * number + 1}"
+        assert 0 < len(a.told("context:compaction")) < 12
+        assert "thinking" in str(provider.requests[-1].messages)
