@@ -158,6 +158,20 @@ _CHANGES = (
         "one",
         f"{_STAYS}::test_a_conversation_that_is_compacted_when_a_turn_begins_has_no_thought_behind_a_gap",
     ),
+    (
+        "the kernel logs what a person is asked about",
+        f"{_TURN}/hooks/approvals.py",
+        "return prompt not in record.getMessage()",
+        "return True",
+        f"{_POINTS}::test_what_a_person_is_asked_about_is_in_no_log_and_in_no_hooks_payload",
+    ),
+    (
+        "hooks get the words that a person is asked about",
+        f"{_TURN}/hooks/approvals.py",
+        "given = {} if call.tool_name in POINTS else call.tool_input",
+        "given = call.tool_input",
+        f"{_POINTS}::test_what_a_person_is_asked_about_is_in_no_log_and_in_no_hooks_payload",
+    ),
 )
 
 MUTANTS = tuple(Mutant("points", *change) for change in _CHANGES)

@@ -10,7 +10,7 @@ from amplifier_core import ChatResponse
 from amplifier_core.message_models import TextBlock, ThinkingBlock, ToolCallBlock
 from four_loops import LOOPS
 from ruled_bus import SECRET, RuledBus, mask_secret
-from toolgate_bus.protocol.events import Continue, Deny, Modify, Replace
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify, Replace
 
 pytestmark = pytest.mark.pure
 
@@ -192,6 +192,46 @@ async def test_a_required_scheduler_that_once_ruled_on_a_point_is_missed_while_i
         await judge.drain()
         assert "judge is not alive" in await a.ask("again")
         assert "two" not in str(await a.messages())
+
+
+class Person:
+    """An approval system whose person says no."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def request_approval(self, prompt: str, *_: Any) -> str:
+        self.asked.append(prompt)
+        return "Deny"
+
+
+@pytest.mark.parametrize(
+    ("phase", "asked_about"),
+    [("result", "a"), ("result", "llm:request"), ("select", "turn:output"), ("select", "turn:input")],
+)
+async def test_what_a_person_is_asked_about_is_in_no_log_and_in_no_hooks_payload(
+    agent: Any,
+    llm: Any,
+    says: Any,
+    wants: Any,
+    tool: Any,
+    bus: RuledBus,
+    caplog: Any,
+    phase: Any,
+    asked_about: str,
+) -> None:
+    caplog.set_level(logging.INFO)
+    await bus.scheduler(AskUser(prompt="may it?"), phases=(phase,), tools=(asked_about,))
+    first = [wants("c1", "a")] if asked_about == "a" else [says(SECRET)]
+    person, tools = Person(), [tool("a", lambda _: SECRET)]
+    async with agent(llm=llm(first, [says("bye")]), tools=tools, approvals=person) as a:
+        await bus.listens(a, "loop-basic")
+        await a.ask(SECRET if asked_about == "turn:input" else "hello")
+        assert [SECRET in one for one in person.asked] == [True]
+        assert SECRET not in caplog.text
+        told = [one for name in ("approval:required", "approval:denied") for one in a.told(name)]
+        assert len(told) == 2
+        assert SECRET not in str(told)
 
 
 # ---------------------------------------------------------------------- what the LLM answered
