@@ -398,7 +398,8 @@ class Turn:
             await self._store_partial(self.llm.partial)
             if self.loop.raises_provider_errors:
                 raise failed.error from None
-            return TurnEnd(str(failed), "error", self.loop.error_status)
+            told = await self.rule_on_output(str(failed))
+            return TurnEnd(told.text, "error", self.loop.error_status)
 
     def _deny(self, reason: str) -> TurnEnd:
         """Return the end of a turn that may not begin."""
@@ -456,7 +457,7 @@ class Turn:
         except LlmDenial as denied:
             return "\n".join(filter(None, [self.llm.said, str(denied)]))
         except LlmFailure as failed:
-            answer = self.llm.partial or self.llm.said or str(failed)
+            answer = self.llm.partial or self.llm.said or (await self.rule_on_output(str(failed))).text
             await self._store_partial(answer)
             return answer
 

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from amplifier_core import ChatResponse
+from amplifier_core import ChatResponse, LLMError
 from amplifier_core.message_models import TextBlock, ThinkingBlock, ToolCallBlock
 from four_loops import LOOPS
 from ruled_bus import SECRET, RuledBus, mask_secret
@@ -178,6 +178,22 @@ async def test_where_nobody_names_the_points_answers_are_shown_as_they_come(
         stream = made.stream("hello", *parts, coordinator=a.session.coordinator)
         assert [piece async for piece in stream] == ["one ", "two"]
     assert bus.seen == []
+
+
+@pytest.mark.parametrize(("loop", "limit"), [("loop-events", -1), *((loop, 1) for loop in LOOPS)])
+async def test_an_error_that_becomes_the_answer_is_ruled_on_as_one(
+    agent: Any, llm: Any, wants: Any, tool: Any, bus: RuledBus, loop: str, limit: int
+) -> None:
+    await bus.scheduler(
+        lambda call: Deny(reason="a key") if SECRET in call.tool_input["text"] else Continue(),
+        phases=SELECT,
+        tools=("turn:output",),
+    )
+    model = llm([wants("c1", "a")], [LLMError(f"bad request: {SECRET}")])
+    async with agent(llm=model, tools=[tool("a")]) as a:
+        await bus.listens(a, loop, max_iterations=limit)
+        assert await a.ask() == "The language model's answer is withheld: a key"
+        assert SECRET not in str(await a.messages())
 
 
 @pytest.mark.parametrize("point", ["turn:input", "turn:output"])
