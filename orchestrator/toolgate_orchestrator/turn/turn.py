@@ -380,6 +380,7 @@ class Turn:
         if self.points is not None:
             ruled = await self.points.rule_on_input(prompt)
             if ruled.denied is not None:
+                self.prompt = ""
                 return self._deny(ruled.denied)
             if ruled.text != prompt:
                 self.prompt = prompt = ruled.text

@@ -42,6 +42,8 @@ async def test_a_turn_whose_words_are_denied_does_not_begin(
         assert a.requests == []
         assert await a.messages() == []
         assert a.told("orchestrator:complete")[0]["status"] == "incomplete"
+        after = a.events[a.names().index("prompt:submit") + 1 :]
+        assert "do it" not in str(after)
     assert [call.tool_input for call in bus.seen] == [{"text": "do it"}]
 
 
