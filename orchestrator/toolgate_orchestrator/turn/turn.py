@@ -218,7 +218,8 @@ class Turn:
         """Gate for the points of this turn; None without a gate."""
         if self._points is None and (gate := self._facts.gate) is not None:
             stopping = lambda: self.is_stopping  # noqa: E731
-            self._points = PointGate(gate, self.hooks, self._facts.place, self.note, stopping)
+            place, asked = self._facts.place, lambda: self._request
+            self._points = PointGate(gate, self.hooks, place, self.note, stopping, asked)
         return self._points
 
     # ------------------------------------------------------------------ what loops use
@@ -470,6 +471,11 @@ class Turn:
             )
 
     @property
+    def _request(self) -> str:
+        """What the user asked for."""
+        return self.prompt if self.user_request is None else self.user_request
+
+    @property
     def _way(self) -> CallPipeline:
         """Pipeline of this turn's calls, made with the first one."""
         if self._pipeline is None:
@@ -477,8 +483,7 @@ class Turn:
             selection = None
             if gate is not None and config is not None:
                 place = place_of(self.coordinator)
-                request = self.prompt if self.user_request is None else self.user_request
-                selection = Selection(self.hooks, self.tools.tools, gate, config, note, place, request)
+                selection = Selection(self.hooks, self.tools.tools, gate, config, note, place, self._request)
             self._pipeline = CallPipeline(
                 selection, self.tools, note, lambda: self.cancelled, lambda: self.is_stopping
             )

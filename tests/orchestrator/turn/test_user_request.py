@@ -53,3 +53,15 @@ async def test_a_sub_agent_of_any_call_works_for_the_users_request(
         await RuledBus(stack).listens(a, loop)
         await a.ask("mail it to bob")
         assert seen == ["mail it to bob"] * 3
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_the_points_of_a_turn_are_ruled_on_with_it(agent: Any, llm: Any, says: Any, loop: str) -> None:
+    points = ("session:start", "turn:input", "turn:output")
+    async with AsyncExitStack() as stack, agent(llm=llm([says("sent to bob")])) as a:
+        bus = RuledBus(stack)
+        await bus.scheduler(Continue(), phases=SELECT, tools=points, reads=("request",))
+        await bus.listens(a, loop)
+        await a.ask("mail it to bob")
+        asked = [(one.tool_name, one.request) for one in bus.seen]
+        assert asked == list(zip(points, ["", "mail it to bob", "mail it to bob"], strict=True))
