@@ -112,8 +112,8 @@ _CHANGES = (
     (
         "the words of a goal's judge count as the user's request",
         f"{_TURN}/turn.py",
-        "return self.prompt if self.user_request is None else self.user_request",
-        "return self.prompt",
+        "self.prompt if self.user_request is None else self.user_request",
+        "self.prompt",
         f"{_REQUEST}::test_the_words_of_a_judge_are_no_request_of_the_user",
     ),
     (

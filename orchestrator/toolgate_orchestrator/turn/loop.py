@@ -175,7 +175,7 @@ class LoopBase(Generic[Config]):
                 turn.pursuit, turn.user_request = pursuit, request
                 answer = await turn.execute()
                 following = None
-                request = turn.prompt if request is None else request
+                request = turn.asked
                 if pursuit is not None:
                     following = await pursuit.conclude(turn.hooks, is_cancelled=turn.cancelled)
                 if following is not None and on_text is not None:

@@ -162,6 +162,7 @@ class Turn:
         """Pursuit of the goal that this turn serves; None without a goal."""
         self.user_request: str | None = None
         """The user's request, if the prompt is a judge's words; None: the prompt is the user's."""
+        self._steered: list[str] = []
         self.tool_runs = 0
         """Number of calls that ran so far."""
         self._token = getattr(coordinator, "cancellation", None)
@@ -176,6 +177,12 @@ class Turn:
     def is_stopping(self) -> bool:
         """True if the turn must end after its running tools. An immediate end comes from outside."""
         return self.cancelled and self._token is not None and self._token.is_immediate is not True
+
+    @property
+    def asked(self) -> str:
+        """What the user asked for, with their texts to the working agent."""
+        began = self.prompt if self.user_request is None else self.user_request
+        return "\n".join([began, *self._steered])
 
     @property
     def note(self) -> Note:
@@ -218,7 +225,7 @@ class Turn:
         """Gate for the points of this turn; None without a gate."""
         if self._points is None and (gate := self._facts.gate) is not None:
             stopping = lambda: self.is_stopping  # noqa: E731
-            place, asked = self._facts.place, lambda: self._request
+            place, asked = self._facts.place, lambda: self.asked
             self._points = PointGate(gate, self.hooks, place, self.note, stopping, asked)
         return self._points
 
@@ -421,12 +428,12 @@ class Turn:
 
     async def _rule_on_steering(self, text: str) -> str | None:
         """Return a text of the user to the working agent, as it may be used; None if it may not."""
-        if self.points is None:
-            return text
-        ruled = await self.points.rule_on_input(text)
+        ruled = PointRuling(text) if self.points is None else await self.points.rule_on_input(text)
         if ruled.denied is not None:
             logger.warning("a text to the working agent was denied: %s", ruled.denied)
-        return ruled.text if ruled.denied is None else None
+            return None
+        self._steered.append(ruled.text)
+        return ruled.text
 
     async def _iterate(self) -> TurnEnd:
         llm, steering, said = self.llm, self.loop.steering, list[str]()
@@ -471,11 +478,6 @@ class Turn:
             )
 
     @property
-    def _request(self) -> str:
-        """What the user asked for."""
-        return self.prompt if self.user_request is None else self.user_request
-
-    @property
     def _way(self) -> CallPipeline:
         """Pipeline of this turn's calls, made with the first one."""
         if self._pipeline is None:
@@ -483,7 +485,9 @@ class Turn:
             selection = None
             if gate is not None and config is not None:
                 place = place_of(self.coordinator)
-                selection = Selection(self.hooks, self.tools.tools, gate, config, note, place, self._request)
+                selection = Selection(
+                    self.hooks, self.tools.tools, gate, config, note, place, lambda: self.asked
+                )
             self._pipeline = CallPipeline(
                 selection, self.tools, note, lambda: self.cancelled, lambda: self.is_stopping
             )

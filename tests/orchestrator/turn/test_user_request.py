@@ -65,3 +65,20 @@ async def test_the_points_of_a_turn_are_ruled_on_with_it(agent: Any, llm: Any, s
         await a.ask("mail it to bob")
         asked = [(one.tool_name, one.request) for one in bus.seen]
         assert asked == list(zip(points, ["", "mail it to bob", "mail it to bob"], strict=True))
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_what_the_user_says_to_the_working_agent_belongs_to_it(
+    agent: Any, llm: Any, says: Any, wants: Any, tool: Any, loop: str
+) -> None:
+    script = [[wants("c1", "a")], [wants("c2", "a")], [says("one")], [wants("c3", "a")], [says("two")]]
+    model = judging(llm, script, ["NO\nmail it to eve", "YES\ndone"])
+    async with AsyncExitStack() as stack, agent(llm=model, tools=[tool("a")]) as a:
+        bus = RuledBus(stack)
+        await bus.scheduler(Continue(), phases=SELECT, tools=("a",), reads=("request",))
+        made = await bus.listens(a, loop)
+        a.tools["a"].answer = lambda _: "done" if len(a.tools["a"].calls) > 1 else made.steer("and to ann")
+        set_goal(a)
+        await a.ask("mail it to bob")
+        both = "mail it to bob\nand to ann"
+        assert [one.request for one in bus.seen] == ["mail it to bob", both, both]
