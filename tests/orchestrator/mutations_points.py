@@ -172,6 +172,20 @@ _CHANGES = (
         "given = call.tool_input",
         f"{_POINTS}::test_what_a_person_is_asked_about_is_in_no_log_and_in_no_hooks_payload",
     ),
+    (
+        "what a goal's judge says is shown to the user unruled",
+        f"{_TURN}/goals/pursuit.py",
+        "        return ruled.text\n",
+        "        return answer\n",
+        f"{_POINTS}::test_the_words_of_a_goals_judge_are_texts_for_the_user",
+    ),
+    (
+        "an error that becomes the answer is ruled on by nobody",
+        f"{_TURN}/turn.py",
+        "            told = await self.rule_on_output(str(failed))\n",
+        "            told = PointRuling(str(failed))\n",
+        f"{_POINTS}::test_an_error_that_becomes_the_answer_is_ruled_on_as_one",
+    ),
 )
 
 MUTANTS = tuple(Mutant("points", *change) for change in _CHANGES)

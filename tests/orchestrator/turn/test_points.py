@@ -9,6 +9,7 @@ import pytest
 from amplifier_core import ChatResponse, LLMError
 from amplifier_core.message_models import TextBlock, ThinkingBlock, ToolCallBlock
 from four_loops import LOOPS
+from goal_judges import judging, progress_of, set_goal
 from ruled_bus import SECRET, RuledBus, mask_secret
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify, Replace
 
@@ -195,6 +196,25 @@ async def test_an_error_that_becomes_the_answer_is_ruled_on_as_one(
     async with agent(llm=model, tools=[tool("a")]) as a:
         await bus.listens(a, loop, max_iterations=limit)
         assert await a.ask() == "The language model's answer is withheld: a key"
+        assert SECRET not in str(await a.messages())
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_the_words_of_a_goals_judge_are_texts_for_the_user(
+    agent: Any, llm: Any, says: Any, bus: RuledBus, loop: str
+) -> None:
+    def hide(call: Any) -> Any:
+        text = call.tool_input["text"].replace(SECRET, "[withheld]")
+        return Modify(tool="turn:output", arguments={"text": text}) if "[" in text else Continue()
+
+    await bus.scheduler(hide, phases=SELECT, tools=("turn:output",))
+    model = judging(llm, [[says("one")], [says("two")]], [f"NO\nit is {SECRET}", f"YES\n{SECRET}"])
+    async with agent(llm=model) as a:
+        heard = progress_of(a)
+        set_goal(a)
+        await bus.listens(a, loop)
+        assert await a.ask() == "two"
+        assert [event["reason"] for event in heard] == ["it is [withheld]", "[withheld]"]
         assert SECRET not in str(await a.messages())
 
 
