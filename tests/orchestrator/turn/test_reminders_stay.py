@@ -255,10 +255,10 @@ async def test_a_conversation_that_is_compacted_when_a_turn_begins_has_no_though
 ) -> None:
     context = {"module": "context-simple", "config": {"max_tokens": 3000, "keep_history": keeps}}
     plan = {"session": {"orchestrator": {"module": loop, "config": {}}, "context": context}}
-    provider = Bound(*(("a",), ()) * 12)
+    provider = Bound(*(("a",), ()) * 20)
     async with agent(llm=provider, tools=[tool("a")], loop=loop, plan=plan) as a:
         remind(a, "provider:request", "one", "two")
-        for number in range(12):
-            assert await a.ask("x" * 2500) == f"answer {2 * number + 1}"
-        assert 0 < len(a.told("context:compaction")) < 12
+        for number in range(20):
+            assert await a.ask("x" * 1000) == f"answer {2 * number + 1}"
+        assert 0 < len(a.told("context:compaction")) < 20
         assert "thinking" in str(provider.requests[-1].messages)
