@@ -6,6 +6,7 @@ _TURN = f"{ORCHESTRATOR}/turn"
 _RESULTS = "../orchestrator/turn/test_results_ruled.py"
 _POINTS = "../orchestrator/turn/test_points.py"
 _STAYS = "../orchestrator/turn/test_reminders_stay.py"
+_REQUEST = "../orchestrator/turn/test_user_request.py"
 _GOALS = "../orchestrator/turn/test_goals_changed.py"
 _MASKED = f"{_RESULTS}::test_what_a_mask_hides_is_seen_by_nobody"
 
@@ -100,6 +101,90 @@ _CHANGES = (
         '        if ended.execution == "error":\n            self.pursuit.leave()\n            return\n',
         "",
         f"{_GOALS}::test_a_failure_of_the_turns_own_provider_is_not_blamed_on_the_judge_and_the_goal_stays",
+    ),
+    (
+        "a run that was cancelled goes on by the verdict on the turn before",
+        f"{_TURN}/goals/pursuit.py",
+        "        following = self._following\n        self.leave()\n        return following\n",
+        "        return self._following\n",
+        f"{_GOALS}::test_a_provider_that_fails_in_a_later_turn_ends_the_run_too",
+    ),
+    (
+        "the words of a goal's judge count as the user's request",
+        f"{_TURN}/turn.py",
+        "self.prompt if self.user_request is None else self.user_request",
+        "self.prompt",
+        f"{_REQUEST}::test_the_words_of_a_judge_are_no_request_of_the_user",
+    ),
+    (
+        "a hook's text for the system goes before what the LLM has thought",
+        f"{_TURN}/hooks/injections.py",
+        "is_bound = self.keeps_seen and any(",
+        "is_bound = False and any(",
+        f"{_STAYS}::test_a_text_that_a_hook_stores_for_the_system_changes_nothing_before_a_thought",
+    ),
+    (
+        "half a thought is sent back",
+        f"{_TURN}/llm/provider_stream.py",
+        "response = streamed.begun if stopped else streamed.response",
+        "response = streamed.response",
+        f"{_STAYS}::test_of_an_answer_that_was_cancelled_no_thought_is_sent_back",
+    ),
+    (
+        "thinking keeps the word that a scheduler took out of the text beside a call",
+        f"{_TURN}/llm/ruled_answer.py",
+        "lambda part: hide_texts(part, gone)",
+        "lambda part: part",
+        f"{_POINTS}::test_thinking_and_state_with_a_word_that_is_gone_from_a_text_are_dropped",
+    ),
+    (
+        "thinking keeps an output that may not be given",
+        f"{ORCHESTRATOR}/loops/reactive.py",
+        "return FinalOutput(value), drop_thoughts(reply)",
+        "return FinalOutput(value), reply",
+        f"{_POINTS}::test_of_an_output_that_may_not_be_given_no_thinking_and_no_state_is_kept",
+    ),
+    (
+        "who must rule on answers is forgotten when it is gone",
+        f"{ORCHESTRATOR}/decision/link/scheduler_directory.py",
+        "_NAMED: Final = (LLM_REQUEST, *POINTS)",
+        "_NAMED: Final = (LLM_REQUEST,)",
+        f"{_POINTS}::test_a_required_scheduler_that_once_ruled_on_a_point_is_missed_while_it_is_away",
+    ),
+    (
+        "a thought stands behind a gap",
+        f"{ORCHESTRATOR}/modules/compaction.py",
+        "one if at < same or at == loose else drop_thought(one)",
+        "one",
+        f"{_STAYS}::test_a_conversation_that_is_compacted_when_a_turn_begins_has_no_thought_behind_a_gap",
+    ),
+    (
+        "the kernel logs what a person is asked about",
+        f"{_TURN}/hooks/approvals.py",
+        "return prompt not in record.getMessage()",
+        "return True",
+        f"{_POINTS}::test_what_a_person_is_asked_about_is_in_no_log_and_in_no_hooks_payload",
+    ),
+    (
+        "hooks get the words that a person is asked about",
+        f"{_TURN}/hooks/approvals.py",
+        "given = {} if call.tool_name in POINTS else call.tool_input",
+        "given = call.tool_input",
+        f"{_POINTS}::test_what_a_person_is_asked_about_is_in_no_log_and_in_no_hooks_payload",
+    ),
+    (
+        "what a goal's judge says is shown to the user unruled",
+        f"{_TURN}/goals/pursuit.py",
+        "        return ruled.text\n",
+        "        return answer\n",
+        f"{_POINTS}::test_the_words_of_a_goals_judge_are_texts_for_the_user",
+    ),
+    (
+        "an error that becomes the answer is ruled on by nobody",
+        f"{_TURN}/turn.py",
+        "            told = await self.rule_on_output(str(failed))\n",
+        "            told = PointRuling(str(failed))\n",
+        f"{_POINTS}::test_an_error_that_becomes_the_answer_is_ruled_on_as_one",
     ),
 )
 

@@ -5,7 +5,6 @@ Its question has the tool `llm:request`, and `provider`, `model`, `input_tokens`
 belong to such requests: only globs with the same beginning match them, and no tool may have such a name.
 """
 
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -16,13 +15,6 @@ LLM: Final = "llm:"
 LLM_REQUEST: Final = "llm:request"
 ANY: Final = "llm:*"
 """Glob of all requests."""
-
-
-def names_llm(name: str) -> bool:
-    """Return whether a name, in either reading of its characters, is one that no tool may have."""
-    return name.startswith(LLM) or (
-        not name.isascii() and unicodedata.normalize("NFKC", name[: len(LLM)]).startswith(LLM)
-    )
 
 
 def globs_for(name: str, globs: tuple[str, ...]) -> tuple[str, ...]:

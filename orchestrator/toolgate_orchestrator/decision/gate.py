@@ -693,7 +693,7 @@ class Gate:
         if client is None:
             return self._audiences.of(tool, {}, 0)
         return self._audiences.of(
-            tool, client.directory.announced, client.directory.version, client.directory.of_llm
+            tool, client.directory.announced, client.directory.version, client.directory.ever_named
         )
 
     def _result_audience(self, tool: str) -> Recipients:
@@ -702,7 +702,7 @@ class Gate:
             return self._audiences.of_results(tool, {}, 0, frozenset())
         known = client.directory
         version = known.version  # first: an announcement that comes meanwhile has a higher one
-        return self._audiences.of_results(tool, known.announced, version, known.of_results, known.of_llm)
+        return self._audiences.of_results(tool, known.announced, version, known.of_results, known.ever_named)
 
     async def _verify(
         self, call: DecisionState, ruling: RulingResult, local: LocalScheduler | None

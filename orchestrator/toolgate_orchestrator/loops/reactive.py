@@ -33,6 +33,7 @@ from toolgate_orchestrator.turn.calls.selection import TOOL_SELECTING
 from toolgate_orchestrator.turn.cancellation import despite_cancellation
 from toolgate_orchestrator.turn.leg_budget import LIMIT_REMINDER
 from toolgate_orchestrator.turn.llm.provider_stream import Reply
+from toolgate_orchestrator.turn.llm.ruled_answer import drop_thoughts
 from toolgate_orchestrator.turn.loop import LoopBase, mount_of
 from toolgate_orchestrator.turn.loop_config import AskingConfig, LoopConfig
 from toolgate_orchestrator.turn.turn import Turn
@@ -151,7 +152,7 @@ class LoopReactive(LoopBase[ReactiveConfig]):
             )
         tick = Tick(turn, offer(turn.tools.tools), progress.data, progress.tool)
         reply = await self._run(turn, tick, progress)
-        output = await self._rule_on(turn, tick, self._output(progress, tick, reply))
+        output, reply = await self._rule_on(turn, tick, self._output(progress, tick, reply), reply)
         await store(turn, tick, reply)
         if tick.is_interrupted or reply.stopped:
             return None
@@ -175,7 +176,7 @@ class LoopReactive(LoopBase[ReactiveConfig]):
         turn.injections.remind(LIMIT_REMINDER)
         tick = Tick(turn, {}, progress.data, progress.tool)
         reply = await self._run(turn, tick, progress, last=True)
-        output = await self._rule_on(turn, tick, self._output(progress, tick, reply))
+        output, reply = await self._rule_on(turn, tick, self._output(progress, tick, reply), reply)
         await store(turn, tick, reply)
         return text_of(reply.response) if output.value is None else await self._answer(turn, tick, output)
 
@@ -212,20 +213,25 @@ class LoopReactive(LoopBase[ReactiveConfig]):
         settle(tick, output)
         return output
 
-    async def _rule_on(self, turn: Turn, tick: Tick, output: FinalOutput) -> FinalOutput:
-        """Return an output as it may be given. A text that is the output was ruled on with its response."""
+    async def _rule_on(
+        self, turn: Turn, tick: Tick, output: FinalOutput, reply: Reply
+    ) -> tuple[FinalOutput, Reply]:
+        """Return an output, and the response with it, as they may be given and stored.
+
+        A text that is the output was ruled on with its response.
+        """
         if output.value is None or not tick.finals:
-            return output
+            return output, reply
         answer = _as_text(output.value)
         ruled = await turn.rule_on_output(answer)
         if ruled.text == answer:
-            return output
+            return output, reply
         turn.llm.withheld = ruled.denied is not None
         value = (
             _parse(ruled.text) if ruled.denied is None and not isinstance(output.value, str) else ruled.text
         )
         tick.replace_output(value)
-        return FinalOutput(value)
+        return FinalOutput(value), drop_thoughts(reply)
 
     async def _answer(self, turn: Turn, tick: Tick, output: FinalOutput) -> str:
         """Return the output as text for the user, and add it to the conversation."""

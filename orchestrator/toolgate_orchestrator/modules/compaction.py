@@ -16,6 +16,7 @@ _CHARACTERS_PER_TOKEN = 4
 _OVERHEAD = 4
 _PINNED = ("system", "developer")
 _MIN_LENGTH = 160
+_THOUGHT = "thinking_block"
 _CUT = "\n[… {count} characters left out …]\n"
 
 
@@ -30,11 +31,12 @@ def estimate_tokens(messages: Iterable[Message]) -> int:
     return total
 
 
-def compact(messages: Sequence[Message], budget: int) -> list[Message]:
+def compact(messages: Sequence[Message], budget: int, target: int | None = None) -> list[Message]:
     """Return the messages to send, in their order; the given ones are not changed.
 
-    The result fits the budget, unless the system messages and the shortest form of the other required
-    messages are already too large.
+    If they do not fit the budget, older messages go until the rest fits `target`, which is the budget by
+    default. Texts are shortened only for the budget. The result fits it, unless the system messages and the
+    shortest form of the other required messages are already too large.
     """
     if estimate_tokens(messages) <= budget:
         return list(messages)
@@ -50,10 +52,42 @@ def compact(messages: Sequence[Message], budget: int) -> list[Message]:
     spent = estimate_tokens(messages[index] for index in kept)
     for group in _candidates(messages, kept, latest):
         spent += estimate_tokens(messages[index] for index in group)
-        if spent > budget:
+        if spent > (budget if target is None else target):
             break
         kept |= set(group)
     return _shorten([messages[index] for index in sorted(kept)], budget)
+
+
+def drop_loose_thoughts(
+    before: Sequence[Message], sent: Sequence[Message]
+) -> tuple[list[Message], Message | None]:
+    """Return the messages to send without signed thoughts that stand behind something else than before.
+
+    The newest message of the LLM keeps its thought if it has calls, as servers want one before calls whose
+    results come. It is returned as well; its thought is loose too, and goes with the next answer.
+    """
+    pairs = enumerate(zip(before, sent, strict=False))
+    same = next((at for at, (old, new) in pairs if old is not new), len(sent))
+    newest = max((at for at, one in enumerate(sent) if one.get("role") == "assistant"), default=-1)
+    loose = newest if newest >= same and sent[newest].get("tool_calls") else -1
+    kept = [one if at < same or at == loose else drop_thought(one) for at, one in enumerate(sent)]
+    return kept, kept[loose] if loose >= 0 else None
+
+
+def drop_thought(message: Message) -> Message:
+    """Return a message without its signed thoughts."""
+    content = message.get("content")
+    blocks = content if isinstance(content, list) else []
+    left = [block for block in blocks if not _is_signed(block)]
+    if _THOUGHT not in message and len(left) == len(blocks):
+        return message
+    kept = {key: value for key, value in message.items() if key != _THOUGHT}
+    return kept if not blocks else kept | {"content": left or ""}
+
+
+def _is_signed(block: Any) -> bool:
+    kind = block.get("type") if isinstance(block, dict) else None
+    return kind == "redacted_thinking" or (kind == "thinking" and bool(block.get("signature")))
 
 
 def pieces(messages: Sequence[Message]) -> list[list[int]]:

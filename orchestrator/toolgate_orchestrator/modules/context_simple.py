@@ -1,14 +1,17 @@
 """`context-simple`: keeps the conversation in memory and fits each request into the model's window.
 
-The stored history stays unchanged, with the time of each message in `metadata.timestamp`; each request is
-compacted anew (`compaction`). With `keep_history: false` a compacted request replaces the history. A host's
-factory of system prompts is asked for each request: its prompt stands before the conversation, in place of
-all stored system messages except those of hooks.
+The stored history stays unchanged, with the time of each message in `metadata.timestamp`. A request that
+does not fit is compacted to half of the room (`compaction`). The next ones begin with what was sent then, as
+long as they fit: prompt caches need that, and thoughts that servers hold to what stands before them. With
+`keep_history: false` a compacted request replaces the history. A host's factory of system prompts is asked
+for each request: its prompt stands before the conversation, in place of all stored system messages except
+those of hooks.
 """
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -16,8 +19,14 @@ from amplifier_core.events import CONTEXT_COMPACTION, CONTEXT_POST_COMPACT, CONT
 from pydantic import Field
 from toolgate_bus.config.check import StrictModel, check
 
-from toolgate_orchestrator.modules.compaction import compact, estimate_tokens
+from toolgate_orchestrator.modules.compaction import (
+    compact,
+    drop_loose_thoughts,
+    drop_thought,
+    estimate_tokens,
+)
 from toolgate_orchestrator.turn.hooks.dispatch import Emitter
+from toolgate_orchestrator.turn.hooks.reminders import thinks
 
 __amplifier_module_type__ = "context"
 
@@ -45,6 +54,25 @@ class ContextConfig(StrictModel):
 config_model = ContextConfig
 
 
+@dataclass(slots=True)
+class CompactedView:
+    """What was sent of the beginning of the conversation."""
+
+    messages: list[dict[str, Any]]
+    count: int
+    """Number of stored messages for which they stand."""
+    loose: dict[str, Any] | None
+    """The one among them whose thought goes with the next answer."""
+
+    def continue_with(self, stored: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the conversation that begins so; `stored` is all of it."""
+        later = stored[self.count :]
+        if self.loose is not None and any(one.get("role") == "assistant" for one in later):
+            self.messages = [drop_thought(one) if one is self.loose else one for one in self.messages]
+            self.loose = None
+        return deepcopy([*self.messages, *later])
+
+
 class ContextSimple:
     """The kernel's ContextManager protocol, in memory."""
 
@@ -53,6 +81,7 @@ class ContextSimple:
         self.config = given or check(ContextConfig, config or {}, "context-simple")
         self._emitter = Emitter(hooks) if hooks is not None else None
         self._messages: list[dict[str, Any]] = []
+        self._view: CompactedView | None = None
         self._system_prompt_factory: PromptFactory | None = None  # hooks wrap it under this name
 
     async def add_message(self, message: dict[str, Any]) -> None:
@@ -63,7 +92,7 @@ class ContextSimple:
 
     async def set_system_prompt_factory(self, factory: PromptFactory | None) -> None:
         """Ask this factory for the system prompt of each request from now on; None ends that."""
-        self._system_prompt_factory = factory
+        self._system_prompt_factory, self._view = factory, None
 
     async def get_messages_for_request(
         self, token_budget: int | None = None, provider: Any | None = None
@@ -72,11 +101,19 @@ class ContextSimple:
         budget = int(
             budget_of(token_budget, provider, self.config.max_tokens) * self.config.compact_threshold
         )
-        messages = deepcopy(self._messages)
-        if self._system_prompt_factory is not None:
-            messages = _with_prompt(messages, await self._system_prompt_factory())
-        if self.config.auto_compact and estimate_tokens(messages) > budget:
-            messages = await self._compact_messages(messages, budget)
+        factory = self._system_prompt_factory
+        prompt = None if factory is None else _read_prompt(await factory())
+        messages = _with_prompt(deepcopy(self._messages), prompt)
+        fits = not self.config.auto_compact or estimate_tokens(messages) <= budget
+        if (view := self._view) is not None:
+            begun = _with_prompt(view.continue_with(self._messages), prompt)
+            if estimate_tokens(begun) <= budget and (not fits or thinks(begun)):
+                messages, fits = begun, True
+        if not fits:
+            messages, loose = await self._compact_messages(messages, budget)
+            sent = messages[1:] if prompt else messages
+            self._view = CompactedView(sent, len(self._messages), loose)
+            messages = deepcopy(messages)
         return list(map(without_timestamp, messages))
 
     async def get_messages(self) -> list[dict[str, Any]]:
@@ -85,18 +122,20 @@ class ContextSimple:
 
     async def set_messages(self, messages: list[dict[str, Any]]) -> None:
         """Replace the history (a session is resumed)."""
-        self._messages = deepcopy(list(messages))
+        self._messages, self._view = deepcopy(list(messages)), None
 
     async def clear(self) -> None:
         """Forget everything."""
-        self._messages = []
+        self._messages, self._view = [], None
 
-    async def _compact_messages(self, messages: list[dict[str, Any]], budget: int) -> list[dict[str, Any]]:
+    async def _compact_messages(
+        self, messages: list[dict[str, Any]], budget: int
+    ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
         before = _counts(messages)
         await self._emit(CONTEXT_PRE_COMPACT, {**before, "budget": budget})
-        sent = compact(messages, budget)
+        sent, loose = drop_loose_thoughts(messages, compact(messages, budget, budget // 2))
         if not self.config.keep_history:
-            self._messages = deepcopy(sent)
+            self._messages = deepcopy([drop_thought(one) if one is loose else one for one in sent])
         after = _counts(sent)
         told = {
             **after,
@@ -108,7 +147,7 @@ class ContextSimple:
         await self._emit(CONTEXT_POST_COMPACT, told)
         await self._emit(CONTEXT_COMPACTION, told)
         logger.info("compacted %s to %s messages", before["message_count"], after["message_count"])
-        return sent
+        return sent, loose
 
     async def _emit(self, event: str, payload: dict[str, Any]) -> None:
         if self._emitter is not None:
@@ -161,11 +200,17 @@ def without_timestamp(message: dict[str, Any]) -> dict[str, Any]:
     return {**rest, "metadata": left} if left else rest
 
 
-def _with_prompt(messages: Sequence[dict[str, Any]], prompt: Any) -> list[dict[str, Any]]:
-    """Return the conversation after a fresh system prompt; of stored system messages only those of hooks
-    stay."""
+def _read_prompt(prompt: Any) -> str:
     if not isinstance(prompt, str):
         raise ValueError(f"the factory of system prompts gave {type(prompt).__name__} instead of a text")
+    return prompt
+
+
+def _with_prompt(messages: list[dict[str, Any]], prompt: str | None) -> list[dict[str, Any]]:
+    """Return the conversation after a fresh system prompt; of stored system messages only those of hooks
+    stay. None: there is no such prompt."""
+    if prompt is None:
+        return messages
     kept = [each for each in messages if each.get("role") != "system" or _is_hooks(each)]
     return [{"role": "system", "content": prompt}, *kept] if prompt else kept
 

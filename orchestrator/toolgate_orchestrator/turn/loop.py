@@ -152,6 +152,7 @@ class LoopBase(Generic[Config]):
         coordinator, settings, ending = kwargs.get("coordinator"), self.settings, AsyncExitStack()
         pursuit = find_pursuit(coordinator, providers, settings, self.name, settings.default_provider)
         following: str | None = prompt
+        request: str | None = None
         answer, on_text = "", kwargs.get("on_text")
         try:
             bound = await self._bind(coordinator, context, providers, kwargs.get("request_options") or {})
@@ -171,9 +172,10 @@ class LoopBase(Generic[Config]):
                     request_options=kwargs.get("request_options"),
                     on_text=on_text,
                 )
-                turn.pursuit = pursuit
+                turn.pursuit, turn.user_request = pursuit, request
                 answer = await turn.execute()
                 following = None
+                request = turn.asked
                 if pursuit is not None:
                     following = await pursuit.conclude(turn.hooks, is_cancelled=turn.cancelled)
                 if following is not None and on_text is not None:

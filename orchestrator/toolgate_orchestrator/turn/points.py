@@ -29,6 +29,7 @@ from toolgate_orchestrator.turn.facts import Note
 from toolgate_orchestrator.turn.hooks.approvals import Approvals
 from toolgate_orchestrator.turn.hooks.dispatch import Hooks
 from toolgate_orchestrator.turn.hooks.hold_reports import HoldReporter
+from toolgate_orchestrator.turn.user_request import request_of
 
 logger = logging.getLogger(__name__)
 
@@ -80,8 +81,11 @@ class PointGate:
         place: Caller,
         note: Note,
         stopping: Callable[[], bool] = lambda: False,
+        asked: Callable[[], str] = lambda: "",
     ) -> None:
+        """Make the questions of one turn; `asked` returns what the user asked for."""
         self._gate, self._hooks, self._place, self._stopping = gate, hooks, place, stopping
+        self._asked = asked
         self._session = CallSession(gate, note=note)
         self._approvals, self._holds = Approvals(hooks), HoldReporter(hooks)
 
@@ -116,7 +120,10 @@ class PointGate:
         can: frozenset[Ability] = ALL - {"tool"},
     ) -> PointRuling:
         call_id, text = f"{point.replace(':', '-')}-{uuid.uuid4().hex}", str(arguments.get("text", ""))
-        call = Call(point, arguments, {point: schema}, self._place, call_id, can=can, is_point=True)
+        words = "" if point == SESSION_START else text if point == TURN_INPUT else self._asked()
+        request = request_of(self._place, words)
+        tools = {point: schema}
+        call = Call(point, arguments, tools, self._place, call_id, can=can, request=request, is_point=True)
         decision: Decision | None = None
         ended = False
         try:

@@ -134,7 +134,7 @@ class Turn:
         self.prompt = prompt
         self.context = context
         self.coordinator = coordinator
-        self.injections = Injections()
+        self.injections = Injections(loop.settings.ephemeral_injection_mode != "tail")
         self.hooks = Hooks(hooks, coordinator, self.injections)
         asking = loop.settings.toolgate
         # Operators do not see a loop that was not mounted.
@@ -160,6 +160,9 @@ class Turn:
         )
         self.pursuit: GoalPursuit | None = None
         """Pursuit of the goal that this turn serves; None without a goal."""
+        self.user_request: str | None = None
+        """The user's request, if the prompt is a judge's words; None: the prompt is the user's."""
+        self._steered: list[str] = []
         self.tool_runs = 0
         """Number of calls that ran so far."""
         self._token = getattr(coordinator, "cancellation", None)
@@ -174,6 +177,12 @@ class Turn:
     def is_stopping(self) -> bool:
         """True if the turn must end after its running tools. An immediate end comes from outside."""
         return self.cancelled and self._token is not None and self._token.is_immediate is not True
+
+    @property
+    def asked(self) -> str:
+        """What the user asked for, with their texts to the working agent."""
+        began = self.prompt if self.user_request is None else self.user_request
+        return "\n".join([began, *self._steered])
 
     @property
     def note(self) -> Note:
@@ -216,7 +225,8 @@ class Turn:
         """Gate for the points of this turn; None without a gate."""
         if self._points is None and (gate := self._facts.gate) is not None:
             stopping = lambda: self.is_stopping  # noqa: E731
-            self._points = PointGate(gate, self.hooks, self._facts.place, self.note, stopping)
+            place, asked = self._facts.place, lambda: self.asked
+            self._points = PointGate(gate, self.hooks, place, self.note, stopping, asked)
         return self._points
 
     # ------------------------------------------------------------------ what loops use
@@ -378,6 +388,7 @@ class Turn:
         if self.points is not None:
             ruled = await self.points.rule_on_input(prompt)
             if ruled.denied is not None:
+                self.prompt = ""
                 return self._deny(ruled.denied)
             if ruled.text != prompt:
                 self.prompt = prompt = ruled.text
@@ -396,7 +407,8 @@ class Turn:
             await self._store_partial(self.llm.partial)
             if self.loop.raises_provider_errors:
                 raise failed.error from None
-            return TurnEnd(str(failed), "error", self.loop.error_status)
+            told = await self.rule_on_output(str(failed))
+            return TurnEnd(told.text, "error", self.loop.error_status)
 
     def _deny(self, reason: str) -> TurnEnd:
         """Return the end of a turn that may not begin."""
@@ -416,12 +428,12 @@ class Turn:
 
     async def _rule_on_steering(self, text: str) -> str | None:
         """Return a text of the user to the working agent, as it may be used; None if it may not."""
-        if self.points is None:
-            return text
-        ruled = await self.points.rule_on_input(text)
+        ruled = PointRuling(text) if self.points is None else await self.points.rule_on_input(text)
         if ruled.denied is not None:
             logger.warning("a text to the working agent was denied: %s", ruled.denied)
-        return ruled.text if ruled.denied is None else None
+            return None
+        self._steered.append(ruled.text)
+        return ruled.text
 
     async def _iterate(self) -> TurnEnd:
         llm, steering, said = self.llm, self.loop.steering, list[str]()
@@ -440,8 +452,8 @@ class Turn:
                 if answer is not None:
                     said.append(answer)
                     if not steering.has_pending:
-                        status = "incomplete" if llm.withheld else "success"
-                        return TurnEnd("\n".join(said), status=status)
+                        is_answered = any(said) and not llm.withheld
+                        return TurnEnd("\n".join(said), status="success" if is_answered else "incomplete")
         except asyncio.CancelledError:
             await despite_cancellation(self._store_partial(llm.partial))
             raise
@@ -454,7 +466,7 @@ class Turn:
         except LlmDenial as denied:
             return "\n".join(filter(None, [self.llm.said, str(denied)]))
         except LlmFailure as failed:
-            answer = self.llm.partial or self.llm.said or str(failed)
+            answer = self.llm.partial or self.llm.said or (await self.rule_on_output(str(failed))).text
             await self._store_partial(answer)
             return answer
 
@@ -473,7 +485,9 @@ class Turn:
             selection = None
             if gate is not None and config is not None:
                 place = place_of(self.coordinator)
-                selection = Selection(self.hooks, self.tools.tools, gate, config, note, place, self.prompt)
+                selection = Selection(
+                    self.hooks, self.tools.tools, gate, config, note, place, lambda: self.asked
+                )
             self._pipeline = CallPipeline(
                 selection, self.tools, note, lambda: self.cancelled, lambda: self.is_stopping
             )

@@ -1,7 +1,7 @@
 """Names of requests to an LLM: which globs mean them, and what a replacement of one is."""
 
 import pytest
-from toolgate_bus.protocol.llm import add_selector, complete_arguments, names_llm
+from toolgate_bus.protocol.llm import add_selector, complete_arguments
 from toolgate_bus.ruling.conditions import globs
 
 pytestmark = pytest.mark.pure
@@ -23,7 +23,6 @@ def test_a_glob_that_begins_so_means_requests_and_no_tool(glob):
 
 def test_other_characters_that_mean_the_same_are_read_both_ways():
     written = "ｌｌｍ:request"
-    assert names_llm(written)
     assert globs.fits(("*",), written) is None
     assert globs.either(("*",), written)
     assert globs.either(("llm:*",), written)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from amplifier_core import HookResult
+from four_loops import LOOPS
 from toolgate_orchestrator.loops.events import LoopEvents
 from toolgate_orchestrator.modules.provider_scripted import ProviderScripted
 from toolgate_orchestrator.turn.leg_budget import LIMIT_REMINDER
@@ -291,3 +292,15 @@ async def test_a_context_that_has_the_protocols_five_methods_and_no_more_will_do
     loop = LoopEvents({})
     assert await loop.execute("hi", context, {"p": provider}, {"a": tool("a")}, HookRegistry()) == "done"
     assert [message["role"] for message in context.kept] == ["user", "assistant", "tool", "assistant"]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_a_turn_in_which_the_llm_says_nothing_is_incomplete_as_under_amplifiers_loops(
+    agent: Any, llm: Any, tool: Any, wants: Any, loop: str
+) -> None:
+    silence = [{"type": "message.end"}]
+    async with agent(llm=llm([wants("c1", "a")], silence, silence), tools=[tool("a")], loop=loop) as a:
+        for _ in range(2):
+            assert await a.ask() == ""
+        assert [end["status"] for end in a.told("orchestrator:complete")] == ["incomplete"] * 2
+        assert [end["status"] for end in a.told("execution:end")] == ["completed"] * 2

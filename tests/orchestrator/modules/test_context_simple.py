@@ -55,6 +55,44 @@ async def test_what_is_sent_is_compacted_and_what_is_stored_is_not() -> None:
     assert [untimed(each) for each in await context.get_messages()] == given
 
 
+async def test_requests_after_a_compaction_begin_with_what_was_sent_then() -> None:
+    context = ContextSimple({"max_tokens": 1000})
+    for n in range(10):
+        await context.add_message(message(f"{n}" * 400))
+    first = await context.get_messages_for_request()
+    assert estimate_tokens(first) <= 1000 * 0.92 / 2
+    await context.add_message(message("more"))
+    assert await context.get_messages_for_request() == [*first, message("more")]
+    await context.set_messages([message("new")])
+    assert await context.get_messages_for_request() == [message("new")]
+
+
+def thought(text: str, *calls: str) -> dict[str, Any]:
+    block = {"type": "thinking", "thinking": text, "signature": text}
+    asked = [{"id": call, "tool": "a", "arguments": {}} for call in calls]
+    content = [block, {"type": "text", "text": "x" * 900}]
+    made = {"role": "assistant", "content": content, "thinking_block": block}
+    return {**made, "tool_calls": asked} if asked else made
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+async def test_only_calls_whose_results_come_keep_a_thought_behind_a_gap_and_until_the_next_answer(
+    keeps: bool,
+) -> None:
+    context = ContextSimple({"max_tokens": 800, "keep_history": keeps})
+    talk = [message("task"), thought("one"), message("more"), thought("two"), message("last")]
+    result = {"role": "tool", "tool_call_id": "c1", "content": "done"}
+    for each in (*talk, thought("three", "c1"), result, message("note"), thought("four", "c2")):
+        await context.add_message(each)
+    await context.add_message({**result, "tool_call_id": "c2"})
+    sent = [str(await context.get_messages_for_request()) for _ in range(2)]
+    assert sent[0] == sent[1]
+    assert [f"'{name}'" in sent[0] for name in ("one", "two", "three", "four")] == [False] * 3 + [True]
+    await context.add_message(thought("five"))
+    then = str(await context.get_messages_for_request())
+    assert ("'four'" in then, "'five'" in then) == (False, True)
+
+
 async def test_the_history_can_be_compacted_as_well() -> None:
     context = ContextSimple({"max_tokens": 500, "keep_history": False})
     await context.set_messages([message(f"{n}" * 400) for n in range(10)])

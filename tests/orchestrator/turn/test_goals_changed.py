@@ -122,16 +122,39 @@ async def test_a_failure_of_the_turns_own_provider_is_not_blamed_on_the_judge_an
         assert end["status"] == ("error" if loop == "loop-streaming" else "incomplete")
 
 
+@pytest.mark.parametrize("loop", LOOPS)
 async def test_a_provider_that_fails_in_a_later_turn_ends_the_run_too(
-    agent: Any, llm: Any, says: Any
+    agent: Any, llm: Any, says: Any, loop: str
 ) -> None:
     model = judging(llm, [[says("one")], [LLMError("overloaded")]], ["NO\nnot yet"])
-    async with agent(llm=model) as a:
+    async with agent(llm=model, loop=loop) as a:
         heard = progress_of(a)
         state_of(a)["goal"] = {"condition": "the tests pass"}
-        assert "could not answer" in await a.ask()
+        if loop == "loop-events":
+            assert "could not answer" in await a.ask()
+        else:
+            with pytest.raises(RuntimeError, match="overloaded"):
+                await a.ask()
         assert [event["state"] for event in heard] == ["continuing"]
         assert state_of(a)["goal"]["continuations"] == 1
+        assert [end["goal_final"] for end in a.told("orchestrator:complete")] == [False, True]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_a_session_that_is_cancelled_at_once_in_a_later_turn_runs_no_further_one(
+    agent: Any, llm: Any, says: Any, loop: str
+) -> None:
+    model = judging(llm, [[says("one")], [says("two"), asyncio.Event()]], ["NO\nnot yet"])
+    async with agent(llm=model, loop=loop) as a:
+        heard = progress_of(a)
+        state_of(a)["goal"] = {"condition": "the tests pass"}
+        cancel = a.session.coordinator.cancellation.request_immediate
+        on_judging(a, lambda: len(model.requests) < 2 or cancel(), iteration=1)
+        assert await asyncio.wait_for(a.ask(), 10) == ""
+        assert [event["state"] for event in heard] == ["continuing", "cancelled"]
+        assert state_of(a)["goal"] is None
+        ends = [(end["status"], end["goal_final"]) for end in a.told("orchestrator:complete")]
+        assert ends == [("success", False), ("cancelled", True)]
 
 
 async def test_a_task_that_is_cancelled_while_the_judge_reads_ends_the_pursuit(

@@ -6,11 +6,12 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from amplifier_core import ChatResponse
-from amplifier_core.message_models import TextBlock, ThinkingBlock
+from amplifier_core import ChatResponse, LLMError
+from amplifier_core.message_models import TextBlock, ThinkingBlock, ToolCallBlock
 from four_loops import LOOPS
+from goal_judges import judging, progress_of, set_goal
 from ruled_bus import SECRET, RuledBus, mask_secret
-from toolgate_bus.protocol.events import Continue, Deny, Modify, Replace
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify, Replace
 
 pytestmark = pytest.mark.pure
 
@@ -42,6 +43,8 @@ async def test_a_turn_whose_words_are_denied_does_not_begin(
         assert a.requests == []
         assert await a.messages() == []
         assert a.told("orchestrator:complete")[0]["status"] == "incomplete"
+        after = a.events[a.names().index("prompt:submit") + 1 :]
+        assert "do it" not in str(after)
     assert [call.tool_input for call in bus.seen] == [{"text": "do it"}]
 
 
@@ -180,6 +183,95 @@ async def test_where_nobody_names_the_points_answers_are_shown_as_they_come(
     assert bus.seen == []
 
 
+@pytest.mark.parametrize(("loop", "limit"), [("loop-events", -1), *((loop, 1) for loop in LOOPS)])
+async def test_an_error_that_becomes_the_answer_is_ruled_on_as_one(
+    agent: Any, llm: Any, wants: Any, tool: Any, bus: RuledBus, loop: str, limit: int
+) -> None:
+    await bus.scheduler(
+        lambda call: Deny(reason="a key") if SECRET in call.tool_input["text"] else Continue(),
+        phases=SELECT,
+        tools=("turn:output",),
+    )
+    model = llm([wants("c1", "a")], [LLMError(f"bad request: {SECRET}")])
+    async with agent(llm=model, tools=[tool("a")]) as a:
+        await bus.listens(a, loop, max_iterations=limit)
+        assert await a.ask() == "The language model's answer is withheld: a key"
+        assert SECRET not in str(await a.messages())
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_the_words_of_a_goals_judge_are_texts_for_the_user(
+    agent: Any, llm: Any, says: Any, bus: RuledBus, loop: str
+) -> None:
+    def hide(call: Any) -> Any:
+        text = call.tool_input["text"].replace(SECRET, "[withheld]")
+        return Modify(tool="turn:output", arguments={"text": text}) if "[" in text else Continue()
+
+    await bus.scheduler(hide, phases=SELECT, tools=("turn:output",))
+    model = judging(llm, [[says("one")], [says("two")]], [f"NO\nit is {SECRET}", f"YES\n{SECRET}"])
+    async with agent(llm=model) as a:
+        heard = progress_of(a)
+        set_goal(a)
+        await bus.listens(a, loop)
+        assert await a.ask() == "two"
+        assert [event["reason"] for event in heard] == ["it is [withheld]", "[withheld]"]
+        assert SECRET not in str(await a.messages())
+
+
+@pytest.mark.parametrize("point", ["turn:input", "turn:output"])
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_a_required_scheduler_that_once_ruled_on_a_point_is_missed_while_it_is_away(
+    agent: Any, llm: Any, says: Any, bus: RuledBus, loop: str, point: str
+) -> None:
+    judge = await bus.scheduler(Continue(), phases=SELECT, tools=(point,))
+    async with agent(llm=llm([says("one")], [says("two")])) as a:
+        await bus.listens(a, loop, asked={"required": ["judge"], "patience_ms": 200})
+        assert await a.ask() == "one"
+        await judge.drain()
+        assert "judge is not alive" in await a.ask("again")
+        assert "two" not in str(await a.messages())
+
+
+class Person:
+    """An approval system whose person says no."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def request_approval(self, prompt: str, *_: Any) -> str:
+        self.asked.append(prompt)
+        return "Deny"
+
+
+@pytest.mark.parametrize(
+    ("phase", "asked_about"),
+    [("result", "a"), ("result", "llm:request"), ("select", "turn:output"), ("select", "turn:input")],
+)
+async def test_what_a_person_is_asked_about_is_in_no_log_and_in_no_hooks_payload(
+    agent: Any,
+    llm: Any,
+    says: Any,
+    wants: Any,
+    tool: Any,
+    bus: RuledBus,
+    caplog: Any,
+    phase: Any,
+    asked_about: str,
+) -> None:
+    caplog.set_level(logging.INFO)
+    await bus.scheduler(AskUser(prompt="may it?"), phases=(phase,), tools=(asked_about,))
+    first = [wants("c1", "a")] if asked_about == "a" else [says(SECRET)]
+    person, tools = Person(), [tool("a", lambda _: SECRET)]
+    async with agent(llm=llm(first, [says("bye")]), tools=tools, approvals=person) as a:
+        await bus.listens(a, "loop-basic")
+        await a.ask(SECRET if asked_about == "turn:input" else "hello")
+        assert [SECRET in one for one in person.asked] == [True]
+        assert SECRET not in caplog.text
+        told = [one for name in ("approval:required", "approval:denied") for one in a.told(name)]
+        assert len(told) == 2
+        assert SECRET not in str(told)
+
+
 # ---------------------------------------------------------------------- what the LLM answered
 
 
@@ -251,10 +343,13 @@ class Thinker:
 
     async def complete(self, request: Any, **options: Any) -> ChatResponse:
         self.requests.append(request)
+        if len(self.requests) > 1:
+            return ChatResponse(content=[TextBlock(text="bye")])
         return ChatResponse(content=self.content, metadata=self.metadata)
 
     def parse_tool_calls(self, response: Any) -> list[Any]:
-        return []
+        calls = (block for block in response.content if block.type == "tool_call")
+        return [{"id": one.id, "name": one.name, "arguments": one.input} for one in calls]
 
 
 async def test_thinking_and_state_with_a_hidden_text_are_dropped_and_other_thinking_stays(
@@ -273,6 +368,47 @@ async def test_thinking_and_state_with_a_hidden_text_are_dropped_and_other_think
         stored = (await a.messages())[-1]
         assert [block["type"] for block in stored["content"]] == ["thinking", "text"]
         assert stored["thinking_block"]["signature"] == "s2"
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_thinking_and_state_with_a_word_that_is_gone_from_a_text_are_dropped(
+    agent: Any, tool: Any, bus: RuledBus, caplog: Any, loop: str
+) -> None:
+    clean = Modify(tool="turn:output", arguments={"text": "it is [withheld]"})
+    await bus.scheduler(
+        lambda call: clean if SECRET in str(call.tool_input) else Continue(),
+        phases=("select", "verify"),
+        tools=("turn:output",),
+    )
+    call = ToolCallBlock(id="c1", name="a", input={})
+    thought = [ThinkingBlock(thinking=say, signature=say) for say in (f"say {SECRET}", "it is easy")]
+    provider = Thinker(*thought, TextBlock(text=f"it is {SECRET}"), call, state=f"x{SECRET}")
+    async with agent(llm=provider, tools=[tool("a")]) as a:
+        await bus.listens(a, loop)
+        assert await a.ask() == "bye"
+        assert a.tools["a"].calls == [{}]
+        assert SECRET not in await everything_seen(a, caplog)
+        assert SECRET not in str(a.requests)
+        assert "it is easy" in str(a.requests[1])
+
+
+@pytest.mark.parametrize("verdict", ["denied", "changed"])
+async def test_of_an_output_that_may_not_be_given_no_thinking_and_no_state_is_kept(
+    agent: Any, bus: RuledBus, verdict: str
+) -> None:
+    clean = Modify(tool="turn:output", arguments={"text": '{"key": "none"}'})
+    objection = Deny(reason="no") if verdict == "denied" else clean
+    await bus.scheduler(
+        lambda call: objection if SECRET in str(call.tool_input) else Continue(),
+        phases=("select", "verify"),
+        tools=("turn:output",),
+    )
+    call = ToolCallBlock(id="c1", name="final_output", input={"output": {"key": SECRET}})
+    provider = Thinker(ThinkingBlock(thinking=f"say {SECRET}", signature="s1"), call, state=f"x{SECRET}")
+    async with agent(llm=provider) as a:
+        await bus.listens(a, "loop-reactive", output_schema={"type": "object"})
+        assert SECRET not in await a.ask()
+        assert SECRET not in str(await a.messages())
 
 
 @pytest.mark.parametrize("point", ["turn:output", "llm:request"])

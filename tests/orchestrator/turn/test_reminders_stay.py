@@ -23,27 +23,40 @@ class Bound:
         self.answers, self.first = list(answers), first
         self.requests: list[Any] = []
         self._sealed: dict[str, list[Any]] = {}
+        self.on_pause: Any = None
+        """Called in a stream before the answer is whole."""
         if streams:
             self.stream = self._stream
 
+    def _view(self, messages: Any) -> list[tuple[str, str]]:
+        """The messages as the server gets them: those of the system first."""
+        sent = [(message.role, str(message.content)) for message in messages]
+        return sorted(sent, key=lambda one: one[0] != "system")
+
     async def complete(self, request: Any, **options: Any) -> ChatResponse:
-        sent = [(message.role, str(message.content)) for message in request.messages]
-        for number, message in enumerate(request.messages):
+        system = [message for message in request.messages if message.role == "system"]
+        for at, message in enumerate(request.messages):
+            before = [one for one in request.messages[:at] if one.role != "system"]
             for block in message.content if isinstance(message.content, list) else ():
                 if block.type == "thinking":
-                    assert sent[:number] == self._sealed[block.signature]
+                    assert self._view([*system, *before]) == self._sealed.get(block.signature)
         number = len(self.requests)
         self.requests.append(request)
         names = self.answers.pop(0)
         calls = [ToolCall(id=f"c{number}-{at}", name=name, arguments={}) for at, name in enumerate(names)]
         content: list[Any] = [TextBlock(text=f"answer {number}")]
         if number >= self.first:
-            self._sealed[f"s{number}"] = sent
+            self._sealed[f"s{number}"] = self._view(request.messages)
             content.insert(0, ThinkingBlock(thinking="hm", signature=f"s{number}"))
         return ChatResponse(content=content, tool_calls=calls or None)
 
     async def _stream(self, request: Any, **options: Any) -> Any:
-        yield await self.complete(request, **options)
+        response = await self.complete(request, **options)
+        yield {"type": "thinking.delta", "text": "hm"}
+        yield {"type": "text.delta", "text": response.content[-1].text}
+        if self.on_pause is not None:
+            self.on_pause()
+        yield response
 
     def parse_tool_calls(self, response: Any) -> list[Any]:
         return list(response.tool_calls or [])
@@ -55,7 +68,7 @@ def remind(a: Any, event: str, *texts: str, **fields: Any) -> None:
 
     async def hook(_event: str, data: dict[str, Any]) -> HookResult:
         text = left.pop(0) if len(left) > 1 else left[0]
-        return HookResult(action="inject_context", context_injection=text, ephemeral=True, **fields)
+        return HookResult(action="inject_context", context_injection=text, **{"ephemeral": True, **fields})
 
     a.hooks.register(event, hook, name=f"reminder-{event}")
 
@@ -80,6 +93,47 @@ async def test_once_the_llm_thinks_all_that_it_saw_stays(
         bound = [[(m.role, str(m.content)) for m in each.messages] for each in provider.requests[first:]]
         for before, after in pairwise(bound):
             assert after[: len(before)] == before
+
+
+@pytest.mark.parametrize("first", [0, 1, 3])
+@pytest.mark.parametrize("event", ["prompt:submit", "provider:request", "tool:pre", "tool:post"])
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_a_text_that_a_hook_stores_for_the_system_changes_nothing_before_a_thought(
+    agent: Any, tool: Any, loop: str, event: str, first: int
+) -> None:
+    provider = Bound(*SCRIPT, first=first)
+    async with agent(llm=provider, tools=[tool("a")], loop=loop) as a:
+        remind(a, event, "one", "two", "three", ephemeral=False)
+        assert await a.ask() == "answer 2"
+        assert await a.ask("again") == "answer 4"
+        told = "one" if event == "prompt:submit" else "three"
+        assert told in str(provider.requests[-1].messages)
+
+
+async def test_as_long_as_the_llm_does_not_think_a_hooks_text_for_the_system_is_the_systems(
+    agent: Any, tool: Any
+) -> None:
+    async with agent(llm=Bound(("a",), (), first=9), tools=[tool("a")]) as a:
+        remind(a, "tool:post", "one", ephemeral=False)
+        await a.ask()
+        assert [one["content"] for one in await a.messages() if one["role"] == "system"] == ["one"]
+
+
+@pytest.mark.parametrize("first", [0, 9])
+@pytest.mark.parametrize("loop", [loop for loop in LOOPS if loop != "loop-basic"])
+async def test_of_an_answer_that_was_cancelled_no_thought_is_sent_back(
+    agent: Any, tool: Any, loop: str, first: int
+) -> None:
+    provider = Bound(("a",), (), streams=True, first=first)
+    async with agent(llm=provider, tools=[tool("a")], loop=loop) as a:
+        remind(a, "provider:request", "one", "two")
+        provider.on_pause = a.session.coordinator.cancellation.request_graceful
+        assert await a.ask() == ""
+        assert "answer 0" in str(await a.messages())
+        assert "thinking" not in str(await a.messages())
+        a.session.coordinator.cancellation.reset()
+        provider.on_pause = None
+        assert await a.ask("again") == "answer 1"
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -192,3 +246,19 @@ async def test_nothing_is_required_where_nothing_is_stored(agent: Any) -> None:
         remind(a, "provider:request", "old")
         await a.ask()
         assert retaining.required == []
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_a_conversation_that_is_compacted_when_a_turn_begins_has_no_thought_behind_a_gap(
+    agent: Any, tool: Any, loop: str, keeps: bool
+) -> None:
+    context = {"module": "context-simple", "config": {"max_tokens": 3000, "keep_history": keeps}}
+    plan = {"session": {"orchestrator": {"module": loop, "config": {}}, "context": context}}
+    provider = Bound(*(("a",), ()) * 20)
+    async with agent(llm=provider, tools=[tool("a")], loop=loop, plan=plan) as a:
+        remind(a, "provider:request", "one", "two")
+        for number in range(20):
+            assert await a.ask("x" * 1000) == f"answer {2 * number + 1}"
+        assert 0 < len(a.told("context:compaction")) < 20
+        assert "thinking" in str(provider.requests[-1].messages)

@@ -3,8 +3,8 @@
 They are cached by tool until the roster changes. Schedulers that are set aside, or cannot be heard yet,
 change with every call; `dispatch` handles them.
 
-A required scheduler is asked about every tool. It is asked about requests to an LLM (`protocol.llm`) if it
-has ever named them on this bus, or if the plan does.
+A required scheduler is asked about every tool. It is asked about requests to an LLM (`protocol.llm`), and
+about points of a turn, if it has ever named them on this bus, or if the plan does.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import RESERVED_NAMES
-from toolgate_bus.protocol.llm import names_llm
 from toolgate_bus.protocol.names import AGAIN, is_reserved_tool
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.ruling.conditions import globs
@@ -148,18 +147,22 @@ class RecipientCache:
         self._audiences: dict[str, Recipients] = {}
         self._of_results: dict[str, tuple[int, Recipients]] = {}
         self._version = -1
-        self._of_llm: Set[str] = frozenset()
+        self._named: Set[tuple[str, str]] = frozenset()
 
     def of(
-        self, tool: str, announced: Mapping[str, SchedulerInfo], version: int, of_llm: Set[str] = frozenset()
+        self,
+        tool: str,
+        announced: Mapping[str, SchedulerInfo],
+        version: int,
+        named: Set[tuple[str, str]] = frozenset(),
     ) -> Recipients:
         """Return the recipients for a tool by the present roster; `version` changes whenever that does.
 
-        `of_llm` are the schedulers that ever asked for requests to an LLM.
+        `named` are the schedulers that ever named requests to an LLM or a point, each with that name.
         """
         if self._version != version:
             self._audiences.clear()
-            self._version, self._of_llm = version, of_llm
+            self._version, self._named = version, named
         audience = self._audiences.get(tool)
         if audience is None:
             if len(self._audiences) >= MAX_CACHED:  # the names come from an LLM
@@ -173,7 +176,7 @@ class RecipientCache:
         announced: Mapping[str, SchedulerInfo],
         version: int,
         ever: Set[str],
-        of_llm: Set[str] = frozenset(),
+        named: Set[tuple[str, str]] = frozenset(),
     ) -> Recipients:
         """Return who is asked about results of a tool; `ever` are those that ever asked for any result.
 
@@ -185,7 +188,7 @@ class RecipientCache:
             return kept[1]
         if len(self._of_results) >= MAX_CACHED:
             self._of_results.clear()
-        self._of_llm = of_llm
+        self._named = named
         found = {
             name
             for name in self._required.union(announced)
@@ -293,8 +296,8 @@ class RecipientCache:
         if meant is not None and not globs.either(meant, tool):
             return False
         if name in self._required and not (self._keyring is not None and one is not None and one.signed):
-            of_llm = (name in self._of_llm and names_llm(tool)) or (one is not None and one.wants(tool))
-            return of_llm or meant is not None or not is_reserved_tool(tool)
+            has_named = (name, tool) in self._named or (one is not None and one.wants(tool))
+            return has_named or meant is not None or not is_reserved_tool(tool)
         return one is not None and one.wants(tool)
 
     def _priority(self, one: SchedulerInfo) -> int:

@@ -9,6 +9,7 @@ from typing import Final
 
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.llm import LLM_REQUEST, add_selector
+from toolgate_bus.protocol.names import POINTS
 from toolgate_bus.protocol.signing import OTHER_SCHEME
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Member
@@ -26,7 +27,9 @@ from toolgate_orchestrator.decision.link.scheduler_info import (
     versions,
 )
 
-MAX_OF_LLM: Final = 1024
+MAX_REMEMBERED: Final = 1024
+_NAMED: Final = (LLM_REQUEST, *POINTS)
+"""What is asked about only if a scheduler names it."""
 MAX_PROVEN: Final = 4096
 _log = get_logger("toolgate.gate")
 
@@ -42,8 +45,9 @@ class SchedulerDirectory:
         """True if any scheduler was ever on the roster."""
         self.version = 0
         """Number that changes whenever `announced` does, so that recipients can be cached."""
-        self.of_llm: set[str] = set()
-        """Schedulers that ever asked for requests to an LLM. While away, required ones must rule on those."""
+        self.ever_named: set[tuple[str, str]] = set()
+        """Schedulers that ever named requests to an LLM, or a point, with its name. While away, required ones
+        must rule on those."""
         self.of_results: set[str] = set()
         """Schedulers that ever asked for results. While away, required ones must rule on those."""
         self.reads_labels = False
@@ -89,9 +93,10 @@ class SchedulerDirectory:
         )
         announced = {name: self._merge_replicas(name, each, spoken[name]) for name, each in by_name.items()}
         self.ever_met = self.ever_met or bool(announced)
-        if len(self.of_llm) < MAX_OF_LLM:
-            self.of_llm.update(name for name, one in announced.items() if one.wants(LLM_REQUEST))
-        if len(self.of_results) < MAX_OF_LLM:
+        if len(self.ever_named) < MAX_REMEMBERED:
+            asked = ((name, each) for name, one in announced.items() for each in _NAMED if one.wants(each))
+            self.ever_named.update(asked)
+        if len(self.of_results) < MAX_REMEMBERED:
             self.of_results.update(name for name, one in announced.items() if RESULT in one.phases)
         if announced == self.announced:  # a heartbeat with new totals alone changes nothing for us
             return []

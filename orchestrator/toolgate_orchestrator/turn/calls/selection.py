@@ -7,7 +7,7 @@ If no hook listens and no scheduler is there, nothing is asked and nothing emitt
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -51,13 +51,14 @@ class Selection:
         config: ToolgateConfig,
         note: Note,
         place: Caller | None = None,
-        prompt: str = "",
+        asked: Callable[[], str] = lambda: "",
     ) -> None:
+        """Make a selection; `asked` returns what the user asked for."""
         self._hooks, self._gate = hooks, gate
         self._session = CallSession(gate, note=note)
         self._config = config
         self._place = place or place_of(hooks.coordinator)
-        self._request = request_of(self._place, prompt)
+        self._asked = asked
         self._agents = agents_of(getattr(hooks.coordinator, "config", None))
         self._schemas = {name: schema_of(tool) for name, tool in tools.items()}
         gate.show_tools(self._schemas)
@@ -129,7 +130,7 @@ class Selection:
             call.group,
             call.iteration,
             available_agents=self._agents,
-            request=self._request,
+            request=request_of(self._place, self._asked()),  # in each call's own task: sub-agents run there
         )
 
     async def _tell_hooks(self, call: ToolCall, chosen: ToolCall, decision: Decision | None) -> None:

@@ -46,6 +46,7 @@ from toolgate_orchestrator.turn.hooks.dispatch import Hooks
 from toolgate_orchestrator.turn.hooks.injections import Injections
 from toolgate_orchestrator.turn.llm.gate import LlmGate
 from toolgate_orchestrator.turn.llm.side_request import SideRequests
+from toolgate_orchestrator.turn.points import PointRuling
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +81,9 @@ class PursuedTurn(Protocol):
     @property
     def llm_gate(self) -> LlmGate | None:
         """Gate for its requests to an LLM; None without one."""
+
+    async def rule_on_output(self, text: str) -> PointRuling:
+        """Return a text as it may be given to the user."""
 
 
 class GoalPursuit:
@@ -176,7 +180,9 @@ class GoalPursuit:
         if self._told is None and goal is not None and is_cancelled:
             self._end(goal, "cancelled", reason=f"the goal was: {goal['condition']}")
         await self.announce(hooks)
-        return self._following
+        following = self._following
+        self.leave()
+        return following
 
     async def _judge(self, goal: State, turn: PursuedTurn, *, is_continuation: bool) -> str | None:
         """Return the next turn's prompt; None if this was the last turn."""
@@ -247,8 +253,9 @@ class GoalPursuit:
         except Exception:
             self._check(turn)
             raise
+        ruled = await turn.rule_on_output(answer)  # hosts show it to the user
         self._check(turn)
-        return answer
+        return ruled.text
 
     def _check(self, turn: PursuedTurn) -> None:
         """Raise if what a judge says, or fails with, is about a goal that stands no more."""

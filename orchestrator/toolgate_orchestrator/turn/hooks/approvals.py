@@ -3,14 +3,21 @@
 The kernel's `process_hook_result` asks the app's approval system. This module puts the call itself into the
 question. It tells apart a refusal, an expired question, and the lack of a person to ask. `terminal_approvals`
 asks on a terminal.
+
+A question may hold what only this person may see: a result, or the words at a point of a turn. So hooks get
+it without them, and the kernel's log gets no question.
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from amplifier_core import HookResult
 from amplifier_core.events import APPROVAL_DENIED, APPROVAL_GRANTED, APPROVAL_REQUIRED
 from toolgate_bus.protocol.events import AskUser, ToolQuestion
+from toolgate_bus.protocol.names import POINTS
 from toolgate_bus.telemetry.logging import where
 
 from toolgate_orchestrator.decision.gate import Answer
@@ -19,9 +26,25 @@ from toolgate_orchestrator.turn.hooks.dispatch import Hooks
 
 logger = logging.getLogger(__name__)
 
+_KERNELS_LOG: Final = logging.getLogger("_engine.coordinator.hook_dispatch")
+
 
 class NoApprover(Exception):  # noqa: N818 - it is a state, not a fault
     """Raised by an approval system that has nobody to ask."""
+
+
+@contextmanager
+def _unlogged(prompt: str) -> Iterator[None]:
+    """Keep this question out of the kernel's log within the block."""
+
+    def is_other(record: logging.LogRecord) -> bool:
+        return prompt not in record.getMessage()
+
+    _KERNELS_LOG.addFilter(is_other)
+    try:
+        yield
+    finally:
+        _KERNELS_LOG.removeFilter(is_other)
 
 
 @dataclass(slots=True)
@@ -37,7 +60,8 @@ class Approvals:
         self.open += 1
         try:
             prompt = question_text(ask, call)
-            about = question_about(ask, call.tool_name, call.tool_input)  # hooks may log it, so no result
+            given = {} if call.tool_name in POINTS else call.tool_input
+            about = question_about(ask, call.tool_name, given)  # hooks may log it, so no result
             told = {
                 "prompt": about,
                 "tool_name": call.tool_name,
@@ -66,7 +90,8 @@ class Approvals:
         )
         try:
             async with self._hooks.asking:
-                result = await coordinator.process_hook_result(request, "tool:selecting", call.tool_name)
+                with _unlogged(prompt):
+                    result = await coordinator.process_hook_result(request, "tool:selecting", call.tool_name)
         except NoApprover:
             return "no_approver"
         except Exception as error:  # noqa: BLE001 - the app's approval system may raise anything

@@ -3,22 +3,27 @@
 An ephemeral injection appears only in the next LLM request. It stands behind everything that will be sent
 again and is marked `metadata.ephemeral`, so that a provider's prompt cache ends before it. A stored injection
 waits until every tool call of the current assistant message has its result: providers refuse a message
-between a call and its result. It is stored through the kernel, which limits, audits and marks it.
+between a call and its result. It is stored through the kernel, which limits, audits and marks it. Providers
+send system messages before all others, so behind thinking, which is bound to what stands before it, one is
+stored as a reminder of the user's role.
 """
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from amplifier_core import HookResult
 from toolgate_bus.telemetry.logging import where
+
+from toolgate_orchestrator.turn.hooks.reminders import thinks, wrap
 
 logger = logging.getLogger(__name__)
 
 
 LOOP_NOTE: Final = "loop_note"
 """Metadata of a note of the loop's own: its kind."""
+_SYSTEM: Final = "system"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,8 @@ def ephemeral_note(note: Mapping[str, Any]) -> dict[str, Any]:
 class Injections:
     """Injections of one turn that are not used yet."""
 
+    keeps_seen: bool = True
+    """True if what an LLM that thinks has seen must stay as it was."""
     _next_request: list[Injection] = field(default_factory=list)
     _to_store: list[Injection] = field(default_factory=list)
 
@@ -106,6 +113,9 @@ class Injections:
     async def store(self, context: Any, coordinator: Any | None) -> None:
         """Write the waiting injections into the context, in their order."""
         held, self._to_store = self._to_store, []
+        is_bound = self.keeps_seen and any(one.role == _SYSTEM for one in held)
+        if is_bound and thinks(await context.get_messages()):
+            held = [_as_reminder(one) if one.role == _SYSTEM else one for one in held]
         for injection in held:
             try:
                 if coordinator is None:
@@ -118,6 +128,10 @@ class Injections:
                 await coordinator.process_hook_result(given, injection.event, injection.hook_name)
             except Exception as error:  # noqa: BLE001 - such as one that is too large; the turn goes on
                 logger.warning("injection of hook %s was not stored: %s", injection.hook_name, where(error))
+
+
+def _as_reminder(injection: Injection) -> Injection:
+    return replace(injection, role="user", content=wrap(injection.content))
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,7 +171,7 @@ class ResponseReader:
             await self._blocks.close(usage_of(response))
             return Reply(response, calls)
         await self._blocks.close(None)
-        return Reply(self._streamed.response, self._collect_calls(), stopped=True)
+        return Reply(self._streamed.begun, self._collect_calls(), stopped=True)
 
     async def _stream(self, request: Any, options: Mapping[str, Any]) -> Reply | None:
         """Read the provider's stream; None if it was empty, so that the answer must be requested as a
@@ -187,7 +187,7 @@ class ResponseReader:
             await self._take(streamed.close())
             if streamed.empty:
                 return None
-        response = streamed.response
+        response = streamed.begun if stopped else streamed.response
         await self._blocks.close(usage_of(response))
         return Reply(response, self._collect_calls(), stopped)
 

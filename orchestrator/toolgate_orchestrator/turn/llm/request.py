@@ -259,7 +259,8 @@ class Llm:
             text = text_of(reply.response)
             ruled = await self._points.rule_on_output(text)
             self.withheld = ruled.denied is not None
-            reply = reply if ruled.text == text else replace_text(reply, ruled.text)
+            if ruled.text != text:
+                reply = replace_text(reply, ruled.text, denied=self.withheld)
         return reply
 
     def _make_blocks(self, *, is_silent: bool = False) -> ContentBlocks:

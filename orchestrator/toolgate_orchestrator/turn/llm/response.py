@@ -93,10 +93,19 @@ class ResponseAssembler:
     @property
     def response(self) -> Any:
         """The whole response: the provider's own, else one made of the pieces."""
-        if self.final is not None:
-            return self.final
+        return self._assemble(self._blocks) if self.final is None else self.final
+
+    @property
+    def begun(self) -> Any:
+        """The part so far of a response that breaks off: its text and calls. Thinking and the provider's
+        state are left out, as providers take them back only whole."""
+        return self._assemble(
+            [one for one in self._blocks if isinstance(one, CompletedCall) or one.kind == "text"]
+        )
+
+    def _assemble(self, blocks: list[Piece]) -> ChatResponse:
         content: list[Any] = []
-        for one in _merge_texts(self._blocks):
+        for one in _merge_texts(blocks):
             if isinstance(one, CompletedCall):
                 raw = one.raw
                 content.append(ToolCallBlock(id=raw["id"], name=raw["name"], input=raw["arguments"]))
@@ -104,7 +113,8 @@ class ResponseAssembler:
                 content.append(TextBlock(text=one.text))
             else:
                 content.append(ThinkingBlock(thinking=one.text))
-        return ChatResponse(content=content, usage=_usage(self._usage), finish_reason=self._finish)
+        usage = _usage(self._usage if self.final is None else self.final.usage)
+        return ChatResponse(content=content, usage=usage, finish_reason=self._finish)
 
     # ------------------------------------------------------------------ the kinds of events
 

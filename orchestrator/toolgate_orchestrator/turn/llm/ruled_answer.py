@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Final
 
+from toolgate_bus.ruling.results import hide_texts
+
 from toolgate_orchestrator.decision.results.given_result import GivenResult
 from toolgate_orchestrator.turn.llm.provider_stream import Reply
 from toolgate_orchestrator.turn.values.jsonable import jsonable
@@ -43,9 +45,27 @@ def use_ruling(reply: Reply, sent: Mapping[str, Any], given: GivenResult) -> Rep
     return _rebuild(reply, value[TEXT], calls, given.clean)
 
 
-def replace_text(reply: Reply, text: str) -> Reply:
-    """Return an answer with another text. Of one without calls, thinking and provider state are dropped."""
-    return _rebuild(reply, text, reply.calls, (lambda part: part) if reply.calls else (lambda part: None))
+def replace_text(reply: Reply, text: str, *, denied: bool) -> Reply:
+    """Return an answer with another text.
+
+    Of one without calls, thinking and provider state are dropped. Of one with calls, they are dropped if what
+    is gone stands in them: the whole text if it was denied, else each of its words that is left out.
+    """
+    if not reply.calls:
+        return _rebuild(reply, text, (), _drop)
+    before = text_of(reply.response).strip()
+    kept = set(text.split())
+    gone = [before] if denied else [one for one in before.split() if one not in kept]
+    return _rebuild(reply, text, reply.calls, lambda part: hide_texts(part, gone))
+
+
+def drop_thoughts(reply: Reply) -> Reply:
+    """Return an answer without thinking and provider state."""
+    return _rebuild(reply, text_of(reply.response), reply.calls, _drop)
+
+
+def _drop(part: Any) -> Any:
+    return None
 
 
 def _rebuild(reply: Reply, text: str, calls: Sequence[dict[str, Any]], clean: Clean) -> Reply:
