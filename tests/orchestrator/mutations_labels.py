@@ -109,6 +109,14 @@ MUTANTS = (
     ),
     Mutant(
         "labels",
+        "a busy process never hears what others were given",
+        _LABELS,
+        "self._wake.wait(), self._beat_at + pause - self._clock())",
+        "self._wake.wait(), pause)",
+        f"{_TESTS}::test_a_process_in_which_new_sessions_never_end_hears_of_a_label_with_its_next_beat",
+    ),
+    Mutant(
+        "labels",
         "a label of an optional scheduler is a reason to allow a call",
         _ROUND,
         "                is_required = self.audience.required.get(heard.scheduler, False)\n",

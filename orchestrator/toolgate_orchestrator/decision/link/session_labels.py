@@ -137,6 +137,8 @@ class SessionLabels:
         """Set when the bus is back: a failed round is tried again at once."""
         self._failures = 0
         """Number of rounds that failed in a row."""
+        self._beat_at = clock()
+        """Time of the last beat."""
         self._is_due = False
         """True if the next round looks whether the server has forgotten everything."""
         self._is_closed = False
@@ -346,7 +348,7 @@ class SessionLabels:
 
     def _list_stale(self, kin: Kin, now: float) -> list[str]:
         """Return the sessions whose labels are not known well enough for a question of this moment."""
-        since = now - FRESH_S
+        since = now - (FRESH_S if self.has_readers else BEAT_S)  # (without readers on the roster, no beats)
         sessions = [(one, self._known.get(one)) for one in kin]
         return [
             name
@@ -403,14 +405,15 @@ class SessionLabels:
                 with contextlib.suppress(TimeoutError):
                     pause = min(BEAT_S, AGAIN_S * 2 ** min(self._failures, 8))
                     await asyncio.wait_for(self._back.wait(), pause)
-            elif not self._wake.is_set():
-                if (pause := self._find_pause()) == 0:
-                    self._task = None
-                    return
+            elif pause := self._find_pause():
+                # Until the beat is due, and no longer: sessions may ask for the first time all the while.
                 try:
-                    await asyncio.wait_for(self._wake.wait(), pause)
+                    await asyncio.wait_for(self._wake.wait(), self._beat_at + pause - self._clock())
                 except TimeoutError:
                     self._plan_beat()
+            elif not self._wake.is_set():
+                self._task = None
+                return
 
     def _note_failure(self) -> None:
         self._failures += 1
@@ -473,6 +476,7 @@ class SessionLabels:
 
     def _plan_beat(self) -> None:
         """Plan what the next round reads, and what it writes again."""
+        self._beat_at = self._clock()
         if self.has_readers:
             live = [(one.read_at, name) for name, one in self._known.items() if self._is_live(one)]
             self._is_due = True
