@@ -109,6 +109,14 @@ MUTANTS = (
     ),
     Mutant(
         "labels",
+        "a question that cannot say what its session bears says that it bears nothing",
+        f"{BUS}/protocol/codec.py",
+        '            read.__dict__["session_labels"] = None  #',
+        "            #",
+        "../bus/protocol/test_codec.py::test_every_question_survives_the_wire",
+    ),
+    Mutant(
+        "labels",
         "a busy process never hears what others were given",
         _LABELS,
         "self._wake.wait(), self._beat_at + pause - self._clock())",

@@ -8,6 +8,8 @@ import pytest
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.storage.session_labels import LabelBoard
 from toolgate_bus.transport.session_labels import show_labels
+from toolgate_orchestrator import Call, Caller
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = [pytest.mark.system, pytest.mark.acceptance, pytest.mark.timeout(180)]
 
@@ -89,6 +91,25 @@ async def test_labels_outlive_a_restart_of_the_server_by_its_disk_or_by_the_livi
     await wait_until(lambda: tree.stored(), timeout=BOUND_S)
     assert root.alive
     assert "this session has read a page from outside" in await tree.mail("kid")
+
+
+async def test_no_new_process_sends_what_was_read_while_a_server_that_lost_everything_is_told_again(
+    own_server, schedulers_on, process, wait_until
+):
+    tree = await grow(own_server, schedulers_on, process, wait_until)
+    await tree.read()
+    own_server.restart()
+    said = []
+    async with Gate.open(redis=own_server.url, namespace=NAMESPACE, required=["outgoing-mail"]) as kid:
+
+        async def denied():
+            caller = Caller(f"kid {len(said)}", parent="boss", root="boss")
+            decision = await kid.decide(Call("send_mail", {}, ["send_mail"], caller))
+            said.append(decision.reason if decision.outcome == "deny" else "sent")
+            return "this session has read a page from outside" in said[-1]
+
+        await wait_until(denied, timeout=BOUND_S)
+    assert "sent" not in said
 
 
 async def test_labels_outlive_a_killed_root_and_a_restart_of_a_server_that_keeps_its_data(
