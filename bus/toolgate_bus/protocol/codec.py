@@ -228,7 +228,10 @@ def _answer(fields: dict[str, Any], *, tolerant: bool) -> Verdict | Failure:
 
 
 def question(entry: Item) -> ToolSelecting:
-    """Decode a question from its item. In version 1 the labels of its session are unknown. Raises CodecError."""
+    """Decode a question from its item. In version 1 the labels of its session are unknown.
+
+    Raises CodecError.
+    """
     fields = _body(entry, "a question")
     if not within_bounds(fields.get("tool_input")):
         raise CodecError("malformed", "a question is a map within the bounds")

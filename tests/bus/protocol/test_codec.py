@@ -54,7 +54,9 @@ def test_a_golden_question_is_read_and_written_byte_for_byte(vector):
     assert packing.pack(vector["fields"]) == body
     question = codec.question(packing.Item(id_, vector["phase"], body, None))
     told = question.model_dump(mode="json")
-    assert told == ToolSelecting(id=vector["id"], session_labels=None, **vector["fields"]).model_dump(mode="json")
+    assert told == ToolSelecting(id=vector["id"], session_labels=None, **vector["fields"]).model_dump(
+        mode="json"
+    )
     assert {name: told[name] for name in vector["fields"]} == vector["fields"]
 
 
