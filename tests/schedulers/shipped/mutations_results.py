@@ -188,6 +188,27 @@ _CHANGES = (
         MASKS,
     ),
     (
+        "one element of what a call gave lets another run",
+        f"{BUS}/ruling/conditions/result_paths.py",
+        'return one if one is self.holds(path, condition, "all") else None',
+        "return one",
+        ORDER,
+    ),
+    (
+        "one element of an argument lets another call run",
+        f"{POLICY}/order.py",
+        '"any" if unseen else "all"',
+        '"any"',
+        ORDER,
+    ),
+    (
+        "a sum loses its last digits",
+        f"{POLICY}/order.py",
+        "rounding=ROUND_CEILING",
+        'rounding="ROUND_FLOOR"',
+        ORDER,
+    ),
+    (
         "half a key at the end of a result that was cut off is shown",
         f"{POLICY}/masks.py",
         "    if is_cut and isinstance",
@@ -253,8 +274,8 @@ _CHANGES = (
     (
         "an amount that was not seen is nothing",
         f"{POLICY}/order.py",
-        "return sum(known, Decimal(0)) if len(known) == len(amounts) else None",
-        "return sum(known, Decimal(0))",
+        "    if len(known) != len(amounts):\n        return None\n",
+        "",
         f"{ORDER}::test_a_call_whose_argument_was_not_seen_fills_the_sum",
     ),
 )

@@ -63,6 +63,16 @@ class ReadableResult:
             return holds_within(condition, self._whole, elements)
         return holds_at(RESULT, condition, {RESULT: self._whole}, elements)
 
+    def holds_either_way(self, path: str, condition: Condition) -> Truth:
+        """Return whether a condition holds; None if it does for one element of a list, and not for each.
+
+        One text in `$result` is enough either way.
+        """
+        one = self.holds(path, condition)
+        if path == RESULT and condition.model_fields_set <= _TEXT_TESTS:
+            return one
+        return one if one is self.holds(path, condition, "all") else None
+
     def find(self, path: str) -> Mapping[str, Any] | None:
         """Return a map in which the path below `$result` can be read; None if nothing of it can be seen."""
         return None if self._below is UNSEEN else {RESULT: self._below}
