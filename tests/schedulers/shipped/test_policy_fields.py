@@ -152,6 +152,8 @@ def test_rules_on_fields_leave_the_local_table_as_it_is():
     [
         ({"fields": "$.user.ssn"}, "begins with $result: write $result.user.ssn"),
         ({"fields": "/user/ssn"}, "begins with $result: write $result.user.ssn"),
+        ({"fields": "$results.ssn"}, "begins with $result: write $result.ssn"),
+        ({"fields": "$.result.ssn"}, "begins with $result: write $result.ssn"),
         ({"fields": "$result.rows[*].email"}, "[*] is not part of a path: write rows.email"),
         ({"fields": "$result.a..b"}, "empty name"),
         ({"fields": []}, "at least 1 item"),

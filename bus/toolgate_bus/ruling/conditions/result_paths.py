@@ -5,6 +5,7 @@ reads the result reads that, too. `glob` and `matches` on `$result` look at each
 is redacted in a result, or cut off from it, is unknown.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
@@ -17,6 +18,8 @@ from toolgate_bus.ruling.conditions.json_texts import read_json_text
 
 RESULT: Final = "$result"
 _BELOW: Final = f"{RESULT}."
+_PREFIX: Final = re.compile(r"\A[$./]*(?:results?(?:[./]|\[[^.]*\]\.?|$))?")
+"""What people write in the place of `$result.`."""
 _TEXT_TESTS: Final = frozenset(("glob", "matches"))
 _UNSEEN_PART: Final = f"{MARK}redacted:"
 """Text in the place of one of which a part is hidden: every condition takes it for a placeholder."""
@@ -29,13 +32,15 @@ def names_result(path: str) -> bool:
 
 def _check(path: str) -> str:
     if path != RESULT:
+        if path.startswith(RESULT) and not names_result(path):
+            raise ValueError(f"{path}: write {RESULT}, or {_BELOW}NAME for a value in it")
         check_path(path.removeprefix(_BELOW) if names_result(path) else path)
     return path
 
 
 def _check_field(path: str) -> str:
     if not names_result(path):
-        rest = path.removeprefix(RESULT).lstrip("$./").replace("/", ".")
+        rest = _PREFIX.sub("", path).replace("/", ".")
         raise ValueError(f"{path}: a field of a result begins with {RESULT}: write {_BELOW}{rest}")
     return _check(path)
 
