@@ -117,6 +117,15 @@ MUTANTS = (
     ),
     Mutant(
         "labels",
+        "while the bus is away a session bears nothing any more",
+        _DISPATCHER,
+        "        if client.up or asking.session_labels is not None:\n",
+        "        if True:\n",
+        "../orchestrator/decision/test_local_tables.py"
+        "::test_while_the_bus_is_away_the_labels_that_a_session_was_given_are_borne_however_long_ago",
+    ),
+    Mutant(
+        "labels",
         "a busy process never hears what others were given",
         _LABELS,
         "self._wake.wait(), self._beat_at + pause - self._clock())",

@@ -21,6 +21,7 @@ from typing import Any, Final
 from toolgate_bus.errors import ToolgateError
 from toolgate_bus.protocol.agents import name_session
 from toolgate_bus.protocol.events import ToolQuestion
+from toolgate_bus.ruling.conditions.matching import AnyQuestion
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import LabelReading, LabelStore
@@ -176,6 +177,14 @@ class SessionLabels:
         """Return a question with these labels, which `find` or `show` gave, and whose required ones."""
         required = self._look(self._list_kin(question))[1] if labels else {}
         return question._replace(session_labels=labels, required_labels=required)
+
+    def put_given(self, read: AnyQuestion, question: ToolQuestion) -> AnyQuestion:
+        """Return what is read of a question, with no labels but those that it surely bears, however old."""
+        kin = self._list_kin(question)
+        given = (self._show(kin) if kin else None) or {}
+        if isinstance(read, ToolQuestion):
+            return read._replace(session_labels=given)
+        return read.model_copy(update={"session_labels": given})
 
     def learn(
         self, question: ToolQuestion, labels: Mapping[str, Sequence[str]], *, by_required: bool = False
