@@ -285,6 +285,9 @@ def test_a_part_with_escapes_is_hidden_where_it_is_written_and_what_is_around_it
 def test_of_a_result_that_was_cut_off_the_last_word_is_hidden():
     assert masked("a b AKIAIOSFODNN7", "api keys", is_cut=True) == f"a b [withheld: {CUT_OFF}]"
     assert masked("card 4111 1111 11", "cards", is_cut=True) == f"card [withheld: {CUT_OFF}]"
+    for number in ("4111 - 1111 - 11", "4111–1111 - ", "4111\u00a01111\u00a01", "４１１１ １１"):
+        assert masked(f"card {number}", "cards", is_cut=True) == f"card [withheld: {CUT_OFF}]"
+    assert masked("in 2024 the", "cards", is_cut=True) == f"in 2024 [withheld: {CUT_OFF}]"
     assert masked("a b \n", "api keys", is_cut=True) == "a b \n"
 
 

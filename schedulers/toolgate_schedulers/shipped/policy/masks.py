@@ -16,6 +16,7 @@ from toolgate_bus.ruling.conditions.patterns import Pattern, PatternGroup, toget
 from toolgate_bus.ruling.results import ROOT, path_to
 
 from toolgate_schedulers.shipped.policy.kinds import (
+    DIGITS_AT_END,
     NAMES_OF_KEYS,
     PATTERNS,
     Kind,
@@ -279,17 +280,13 @@ def _name(source: MaskSource | str) -> str:
 def _find_tail(text: str) -> int:
     """Return where the last word of a text begins, at most 512 characters before its end.
 
-    Groups of digits with one sign between them are one word.
+    Digits that a card's number may have together are one word.
     """
     at, least = len(text), max(0, len(text) - _MAX_TAIL)
-    while at > least:
-        before = text[at - 1]
-        if before.isspace() and not (
-            at < len(text) and text[at].isdigit() and text[at - 2 : at - 1].isdigit()
-        ):
-            break
+    while at > least and not text[at - 1].isspace():
         at -= 1
-    return at
+    digits = DIGITS_AT_END.search(text, least)
+    return at if digits is None else min(at, digits.start())
 
 
 def list_names(parts: Sequence[MaskedPart]) -> list[str]:
