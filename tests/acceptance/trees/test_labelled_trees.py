@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from toolgate_bus.transport.redis.client.connection import RedisCommands
-from toolgate_bus.transport.redis.storage.session_labels import LabelBoard
-from toolgate_bus.transport.session_labels import show_labels
+from toolgate_bus.transport.redis.storage.session_labels import LabelBoard, RedisLabelStore
+from toolgate_bus.transport.session_labels import LabelMark, show_labels
 from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.decision.gate import Gate
 
@@ -45,12 +45,20 @@ class Tree:
         finally:
             await commands.aclose()
 
-    async def toolgate(self, *words, code=0):
+    async def keep(self, marks):
+        """Store these marks of labels, as an agent's process does."""
+        commands = RedisCommands(self.url, "toolgate-test", connections=1)
+        try:
+            await RedisLabelStore(commands, NAMESPACE).keep(marks)
+        finally:
+            await commands.aclose()
+
+    async def toolgate(self, *words, code=0, said="stdout"):
         """What a command prints."""
         where = ("--redis", self.url, "--namespace", NAMESPACE)
         running = self._process("toolgate", "agents", *words, *where)
         assert await asyncio.to_thread(running.wait, BOUND_S) == code, running.stderr
-        return running.stdout
+        return getattr(running, said)
 
 
 @pytest.fixture(params=["own_server", "own_durable_server"])
@@ -140,6 +148,10 @@ async def test_an_operator_sees_labels_and_takes_one_from_the_tree_on_the_record
     taken = json.loads(await tree.toolgate("labels", "boss", "--json"))
     assert (taken["borne"], taken["by"]) == (False, "Ana")
     assert await tree.mail("kid") == "sent\n"
+
+    await tree.keep({"full": {"*": LabelMark(), "source=untrusted": LabelMark(), "a=b": LabelMark()}})
+    assert "so its labels stay unknown" in await tree.toolgate("unlabel", "full", "a", said="stderr")
+    assert await tree.toolgate("unlabel", "full", "*", said="stderr") == ""
 
     async def recorded():
         words = ("toolgate", "decisions", "export", "-", "--facts", "--redis", tree.url, "--namespace")
