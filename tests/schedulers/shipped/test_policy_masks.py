@@ -282,6 +282,21 @@ def test_a_part_with_escapes_is_hidden_where_it_is_written_and_what_is_around_it
     assert masked(text.replace("\\", "\\\\"), "mail addresses").count("[withheld: mail address]") == 1
 
 
+@given(st.data())
+def test_nothing_of_a_key_is_left_under_several_levels_of_escapes_mixed_in_one_text(data):
+    key = written = data.draw(st.sampled_from(["ghp_" + "Zq9" * 12, "ann.zq9@ok.example"]))
+    for _ in range(data.draw(st.integers(1, 4))):
+        which = data.draw(st.sets(st.integers(0, len(written) - 1), max_size=8))
+        written = "".join(
+            f"\\u{ord(one):04x}" if at in which else "\\\\" if one == "\\" else one
+            for at, one in enumerate(written)
+        )
+    around = data.draw(st.sampled_from(["", "a ", "\\n ", "{", "é: "]))
+    assert masked(f"{around}{written} {around}", "api keys", "mail addresses") == (
+        f"{around}[withheld: {'api key' if key[0] == 'g' else 'mail address'}] {around}"
+    )
+
+
 def test_of_a_result_that_was_cut_off_the_last_word_is_hidden():
     assert masked("a b AKIAIOSFODNN7", "api keys", is_cut=True) == f"a b [withheld: {CUT_OFF}]"
     assert masked("card 4111 1111 11", "cards", is_cut=True) == f"card [withheld: {CUT_OFF}]"

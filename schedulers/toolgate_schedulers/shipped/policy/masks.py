@@ -236,27 +236,34 @@ class _PartSearch:
 class _Places:
     """Places in a text for those in the same text with its escapes read."""
 
-    def __init__(self, read: Sequence[int] = (0,), written: Sequence[int] = (0,)) -> None:
-        self._read, self._written = read, written
+    def __init__(self, before: "_Places | None" = None) -> None:
+        self._before = before
+        """Places in the text as it was written, where this one is itself read of escapes."""
+        self._read, self._written = [0], [0]
         """Places at which a piece without escapes begins, in both texts."""
 
+    def begin(self, read: int, written: int) -> None:
+        """Note that a piece without escapes, or the letter of an escape, begins."""
+        self._read.append(read)
+        self._written.append(written)
+
     def of(self, place: int) -> int:
-        """Return the place in the text as it is written."""
+        """Return the place in the text as it was written."""
         at = bisect.bisect_right(self._read, place) - 1
-        return self._written[at] + place - self._read[at]
+        written = self._written[at] + place - self._read[at]
+        return written if self._before is None else self._before.of(written)
 
 
 def _read_escapes(text: str, before: _Places) -> tuple[str, _Places]:
     """Return a text with its escapes read, and the places; `before` are those of the text."""
-    parts, at, length = list[str](), 0, 0
-    read, written = [0], [0]
+    places, parts, at, length = _Places(before), list[str](), 0, 0
     for escape in _ESCAPE.finditer(text):
         parts += [text[at : escape.start()], _meaning(escape)]
-        length += escape.start() - at
-        read += [length, length + 1]
-        written += [before.of(escape.start()), before.of(escape.end())]
-        at, length = escape.end(), length + 1
-    return "".join([*parts, text[at:]]), _Places(read, written)
+        length += escape.start() - at + 1
+        at = escape.end()
+        places.begin(length - 1, escape.start())
+        places.begin(length, at)
+    return "".join([*parts, text[at:]]), places
 
 
 def _meaning(escape: re.Match[str]) -> str:
