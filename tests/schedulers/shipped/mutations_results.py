@@ -209,6 +209,13 @@ _CHANGES = (
         ORDER,
     ),
     (
+        "a field behind a fault in JSON is shown",
+        f"{POLICY}/fields.py",
+        "                broken = error.pos\n",
+        "                pass\n",
+        FIELDS,
+    ),
+    (
         "half a key at the end of a result that was cut off is shown",
         f"{POLICY}/masks.py",
         "    if is_cut and isinstance",
