@@ -216,6 +216,13 @@ _CHANGES = (
         FIELDS,
     ),
     (
+        "what is masked is compiled while the first result waits",
+        f"{POLICY}/scheduler.py",
+        "                _ = rule.finder  #",
+        "                pass  #",
+        RESULTS,
+    ),
+    (
         "half a key at the end of a result that was cut off is shown",
         f"{POLICY}/masks.py",
         "    if is_cut and isinstance",

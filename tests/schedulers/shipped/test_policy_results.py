@@ -7,6 +7,7 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Mask, Modify, Replace
 from toolgate_bus.ruling.local_table import LocalTable
 from toolgate_bus.ruling.results import mask_parts
+from toolgate_schedulers.shipped.policy import masks
 from toolgate_schedulers.shipped.policy.scheduler import Policy, PolicyConfig, explain_ruling, rule_on
 from toolgate_schedulers.shipped.rule_listing import list_subjects
 from toolgate_schedulers.testing import question, trial
@@ -54,6 +55,13 @@ def test_every_mask_that_fits_applies_and_says_which_rule_hides_what():
     assert left(verdict, text) == "key [withheld: api key] of [withheld: customer number]"
     assert verdict.reason == "api key, customer number (keys, rule 2)"
     assert verdict.rule_name == "keys"
+
+
+def test_what_is_masked_is_compiled_before_the_first_result_comes(monkeypatch):
+    policy = Policy(config(RULES))
+    monkeypatch.setattr(masks, "together", lambda _: pytest.fail("compiled while a result waits"))
+    verdict = rule_on(policy.config, question("read_file", phase="result", result=KEY))
+    assert left(verdict, KEY) == "[withheld: api key]"
 
 
 def test_a_result_that_no_rule_is_about_is_released_whatever_the_default():
