@@ -176,7 +176,7 @@ _CHANGES = (
     (
         "what a key's name in a map tells is not heeded",
         f"{POLICY}/masks.py",
-        "if type(one) is str and NAMES_OF_KEYS.search(key):",
+        "if NAMES_OF_KEYS.search(key):",
         "if False:",
         MASKS,
     ),

@@ -223,6 +223,7 @@ SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
 def test_a_key_that_only_its_name_tells_is_hidden_in_maps_as_in_texts(name, text):
     left = masked({"Credentials": {name: text, "Expiration": "2026-11-30"}}, "api keys")
     assert left == {"Credentials": {name: "[withheld: api key]", "Expiration": "2026-11-30"}}
+    assert masked({name: ["a", text, 1]}, "api keys") == {name: ["a", "[withheld: api key]", 1]}
     assert text not in masked(json.dumps({name: text}), "api keys")
     assert text not in masked(f"{name} = {text}", "api keys")
     assert masked({"token_count": "12", "key": "a b", "authorization": "none"}, "api keys") == {
@@ -230,6 +231,11 @@ def test_a_key_that_only_its_name_tells_is_hidden_in_maps_as_in_texts(name, text
         "key": "a b",
         "authorization": "none",
     }
+
+
+def test_a_header_in_json_is_found_where_its_value_is_a_list():
+    text = json.dumps({"Authorization": ["Basic dXNlcjpwYXNz"]}, indent=2)
+    assert "dXNl" not in masked(text, "api keys")
 
 
 def test_of_a_password_in_a_link_nothing_is_left():

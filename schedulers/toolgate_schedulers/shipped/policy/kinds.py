@@ -38,7 +38,7 @@ API_KEYS: Final = (
     rf"GOCSPX-{_WORD}{{20,}}",
     r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
     r"(?i)\bbearer\s{1,8}[A-Za-z0-9._~+/-]{16,}=*",
-    r"(?i)\bauthorization['\"]?\s{0,8}[=:]\s{0,8}['\"]?(?:basic|token|apikey)\s{1,8}[A-Za-z0-9._~+/=:-]{8,}",
+    r"(?i)\bauthorization['\"]?\s{0,8}[=:][\s\['\"]{0,12}(?:basic|token|apikey)\s{1,8}[A-Za-z0-9._~+/=:-]{8,}",
     r"(?i)\bbasic\s{1,8}[A-Za-z0-9+/]{8,}={1,2}",
     r"\bnpm_[A-Za-z0-9]{30,}",
     rf"\bpypi-{_WORD}{{50,}}",

@@ -190,7 +190,7 @@ class _PartSearch:
                 yield MaskedPart(path, None, None, _name(named[2]))
                 return
             for key, one in value.items():
-                if type(one) is str and NAMES_OF_KEYS.search(key):
+                if NAMES_OF_KEYS.search(key):
                     yield from self._of_named(key, one, path_to(path, key))
                 yield from self.walk(one, path_to(path, key), path)
         elif kind is list:
@@ -224,10 +224,16 @@ class _PartSearch:
             self._budget.spend(len(plain))
             plain, places = _read_escapes(plain, places)
 
-    def _of_named(self, name: str, text: str, path: str) -> Iterator[MaskedPart]:
-        """Find what only the name before it tells, such as a secret access key."""
+    def _of_named(self, name: str, value: Any, path: str) -> Iterator[MaskedPart]:
+        """Find what only the name before it tells, such as a secret access key; also in a list of texts."""
+        if type(value) is list:
+            for at, one in enumerate(value):
+                if type(one) is str:
+                    yield from self._of_named(name, one, path_to(path, at))
+        if type(value) is not str:
+            return
         before = f"{name}: "
-        for start, end, source in self._find(before + text):
+        for start, end, source in self._find(before + value):
             if end > len(before):
                 first = max(0, start - len(before))
                 yield MaskedPart(path, first, end - len(before), _name(source))
