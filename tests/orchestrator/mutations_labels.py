@@ -126,6 +126,14 @@ MUTANTS = (
     ),
     Mutant(
         "labels",
+        "what a root is given does not reach those for whom an agent below it waits",
+        _LABELS,
+        " or name in waiting\n",
+        "\n",
+        f"{_TESTS}::test_a_grandchild_hears_what_its_root_is_given_while_its_parent_waits_for_it",
+    ),
+    Mutant(
+        "labels",
         "a busy process never hears what others were given",
         _LABELS,
         "self._wake.wait(), self._beat_at + pause - self._clock())",

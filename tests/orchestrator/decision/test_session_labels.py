@@ -251,6 +251,25 @@ async def test_a_grandchild_that_knows_only_its_parent_shares_the_labels_of_all(
     assert await guarded.labels_of(three, "leaf", parent="mid") == UNTRUSTED
 
 
+async def test_a_grandchild_hears_what_its_root_is_given_while_its_parent_waits_for_it(
+    world, guarded, monkeypatch, wait_until
+):
+    monkeypatch.setattr(limits, "BEAT_S", 0.05)
+    monkeypatch.setattr(limits, "LIVE_S", -1.0)
+    await world.scheduler("giver", give("untrusted"))
+    one, two, three = [await world.gate() for _ in range(3)]
+    place = {"session": "mid", "parent": "root", "root_session": "root"}
+    await decide_on(two, "delegate", {}, ["delegate"], agent_target="leaf", **place)
+    assert await guarded.labels_of(three, "leaf", parent="mid") == {}
+    await fetch(one, "root")
+    monkeypatch.setattr(limits, "FRESH_S", 0.05)
+
+    async def heard():
+        return await guarded.labels_of(three, "leaf", parent="mid")
+
+    assert await wait_until(heard, timeout=5) == UNTRUSTED
+
+
 async def test_what_a_grandchild_is_given_reaches_the_root_through_its_parent(world, guarded, monkeypatch):
     monkeypatch.setattr(limits, "FRESH_S", 0.0)
     await world.scheduler("giver", give("untrusted"))

@@ -228,6 +228,7 @@ class SessionLabels:
             if len(self._delegations) >= MAX_SESSIONS:
                 del self._delegations[next(iter(self._delegations))]
             self._delegations[decision] = self._list_kin(question)
+            self._start()
 
     def end_delegation(self, decision: Any) -> None:
         """Have the labels read anew with the next question, if this call handed work to another agent."""
@@ -476,7 +477,9 @@ class SessionLabels:
     def _find_pause(self) -> float:
         """Return the seconds until the next beat; 0 if none is needed."""
         has_labels = any(one.marks for one in self._known.values())
-        if self.has_readers and (has_labels or any(map(self._is_live, self._known.values()))):
+        if self.has_readers and (
+            has_labels or self._delegations or any(map(self._is_live, self._known.values()))
+        ):
             return BEAT_S
         return REFRESH_S if has_labels else 0
 
@@ -487,7 +490,13 @@ class SessionLabels:
         """Plan what the next round reads, and what it writes again."""
         self._beat_at = self._clock()
         if self.has_readers:
-            live = [(one.read_at, name) for name, one in self._known.items() if self._is_live(one)]
+            # Who waits for another agent asks nothing, and what it hears that agent's agents must hear.
+            waiting = {name for kin in self._delegations.values() for name in kin}
+            live = [
+                (one.read_at, name)
+                for name, one in self._known.items()
+                if self._is_live(one) or name in waiting
+            ]
             self._is_due = True
             self._wanted.update(dict.fromkeys(name for _, name in sorted(live)[:MAX_READ]))
         old = self._clock() - REFRESH_S
