@@ -453,6 +453,18 @@ def test_a_rule_that_says_nothing_or_too_much_is_refused(rule, said):
     assert said in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "label", [lambda at: {"source": [f"v{at}", f"w{at}"]}, lambda at: {f"n{at}": "v", f"m{at}": "v"}]
+)
+def test_rules_that_give_more_labels_than_a_session_can_bear_are_refused(label):
+    rules = [{"on": "result", "tools": "x", "label": label(at)} for at in range(33)]
+    with pytest.raises(ConfigError, match="a session can bear 64 labels, and as many values of each"):
+        check(PolicyConfig, {"rules": rules}, "rules")
+    fewer = check(PolicyConfig, {"rules": rules[:32]}, "rules")
+    given = rule_on(fewer, question("x", phase="result", result="")).session_labels
+    assert sum(map(len, given.values())) == 64
+
+
 def test_a_kind_that_needs_a_detector_is_refused_before_the_first_call(monkeypatch):
     def missing():
         raise ConfigError("mask: secrets needs detect-secrets")

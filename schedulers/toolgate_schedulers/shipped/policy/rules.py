@@ -285,9 +285,14 @@ class PolicyConfig(StrictModel):
     def _says_something(self) -> "PolicyConfig":
         if self.model_fields_set <= {"mode"}:
             raise ValueError("is empty: give rules, or a default (allow, deny or ask)")
-        labels = [rule.label for rule in self.rules if rule.label]
-        if len({name for one in labels for name in one}) > MAX_SESSION_LABELS:
-            raise ValueError(f"rules: label: at most {MAX_SESSION_LABELS} different labels can be given")
+        labels: dict[str, set[str]] = {}
+        for rule in self.rules:
+            for name, values in (rule.label or {}).items():
+                labels.setdefault(name, set()).update(values)
+        if max(map(len, (labels, *labels.values()))) > MAX_SESSION_LABELS:
+            raise ValueError(
+                f"rules: label: a session can bear {MAX_SESSION_LABELS} labels, and as many values of each"
+            )
         if circle := sorted(find_circle([rule for rule in self.rules if rule.mode == "enforce"])):
             names = ", ".join(circle[:MAX_TOLD])
             raise ValueError(
