@@ -187,6 +187,7 @@ def test_a_mail_address_in_any_letters_is_hidden_whole(address):
     assert masked(f"https://news.example/?to={address}&x=1", "mail addresses") == (
         "https://news.example/?to=[withheld: mail address]&x=1"
     )
+    assert masked("foo@1.2.3, a@b", "mail addresses") == "foo@1.2.3, a@b"
     assert masked(f"<{address}>, (a@b)", "mail addresses") == "<[withheld: mail address]>, (a@b)"
 
 

@@ -62,8 +62,10 @@ NAMES_OF_KEYS: Final = re.compile(r"(?i)key|token|authorization")
 """Names in a map that tell more of the text behind them than it does by itself."""
 _NO_MAIL: Final = r"\s@,;:<>()\[\]\"/?=&|{}`*\\"
 """Characters around a mail address. Letters of an address may be of any language, with marks of their own."""
-_HOST: Final = rf"[^{_NO_MAIL}.。．｡%!#'’]+"
-MAIL_ADDRESSES: Final = (rf"[^{_NO_MAIL}]+(?:@|＠|%40){_HOST}(?:[.。．｡]{_HOST})+",)
+_NO_HOST: Final = rf"{_NO_MAIL}.。．｡%!#'’"
+_TOP: Final = rf"[^{_NO_HOST}0-9][^{_NO_HOST}]*"
+"""Last part of a host: no number, as in `package@1.2.3`."""
+MAIL_ADDRESSES: Final = (rf"[^{_NO_MAIL}]+(?:@|＠|%40)(?:[^{_NO_HOST}]+[.。．｡])+{_TOP}",)
 PATTERNS: Final[dict[Kind, tuple[str, ...]]] = {
     "api keys": API_KEYS,
     "private keys": PRIVATE_KEYS,
