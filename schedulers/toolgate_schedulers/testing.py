@@ -140,8 +140,7 @@ class Trial:
             raise NotAsked(f"{self.scheduler.name} rules on {globs_}, not on {tool}")
         asked = Question(question(tool, arguments, **{"ttl_ms": round(timeout_s * 1000), **fields}))
         self._questions[_key(asked)] = asked
-        left_out = {"id", "again"} if self._version_of(asked) > packing.VERSION else {"id", *codec.SINCE_2}
-        body = asked.call.model_dump(exclude=left_out)
+        body = asked.call.model_dump(exclude={"id", "again"})
         if asked.call.phase == "result":
             form = "text" if isinstance(asked.call.result, str) else "json"
             body |= {"result_form": form, "result": _encode_result(asked.call.result)}
@@ -193,16 +192,8 @@ class Trial:
 
     def _write(self, asked: Question, event: str, body: Mapping[str, Any]) -> None:
         id_, phase = _key(asked)
-        item = packing.item(id_, phase, packing.pack(body), version=self._version_of(asked))
+        item = packing.item(id_, phase, packing.pack(body), version=packing.NEWEST)
         self._asker.ask((self.scheduler.name,), id_, item, event)
-
-    @staticmethod
-    def _version_of(asked: Question) -> int:
-        """Return the oldest version of the wire that can carry a question."""
-        call = asked.call
-        is_old = _key(asked)[1] in packing.KNOWN_PHASES[packing.VERSION] and not call.request
-        is_plain = call.session_labels == call.required_labels == {}
-        return packing.VERSION if is_old and is_plain else packing.NEWEST
 
     def _make_scheduler(self, config: Config) -> Scheduler:
         name = getattr(self._written, "__name__", type(self._written).__name__)

@@ -41,6 +41,7 @@ from toolgate_bus.transport.session_labels import (
     LabelNotice,
     is_field,
     make_field,
+    show_labels,
     split_field,
 )
 
@@ -58,6 +59,8 @@ class Unlabelled(NamedTuple):
     """Fields that each session bore."""
     deaf: tuple[str, ...] = ()
     """Live processes that have not confirmed it."""
+    full: tuple[str, ...] = ()
+    """Sessions that were given too many labels: none of theirs is known."""
 
 
 def labels(
@@ -128,7 +131,9 @@ def unlabel(
         taken = await board.take(tree, meant, who)
         if not taken:
             return Unlabelled({})
-        return Unlabelled(taken, await _until_known(board, fleet, tree, wait))
+        deaf = await _until_known(board, fleet, tree, wait)
+        left = await board.read([*taken])
+        return Unlabelled(taken, deaf, tuple(one for one in taken if show_labels(left[one]) is None))
 
     with join_bus(redis, namespace, None) as settings:
         done = run_async(lambda: _run(str(settings.redis), settings.namespace, change))
@@ -139,6 +144,11 @@ def unlabel(
             console.print(f"took {escape(' '.join(fields))} from {escape(one)}")
         if not done.taken:
             err_console.print(f"{escape(session)} bears no label {escape(label)}.")
+        for one in done.full:
+            err_console.print(
+                f"[yellow]{escape(one)} was given more labels than are kept, so its labels stay unknown.[/] "
+                "Take all: give '*' as the label."
+            )
         if done.deaf:
             err_console.print(
                 f"[yellow]{len(done.deaf)} processes with agents have not confirmed this.[/] They may run "

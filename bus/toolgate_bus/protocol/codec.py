@@ -228,7 +228,10 @@ def _answer(fields: dict[str, Any], *, tolerant: bool) -> Verdict | Failure:
 
 
 def question(entry: Item) -> ToolSelecting:
-    """Decode a question from its item. Raises CodecError."""
+    """Decode a question from its item. In version 1 the labels of its session are unknown.
+
+    Raises CodecError.
+    """
     fields = _body(entry, "a question")
     if not within_bounds(fields.get("tool_input")):
         raise CodecError("malformed", "a question is a map within the bounds")
@@ -237,7 +240,9 @@ def question(entry: Item) -> ToolSelecting:
         if entry.version == VERSION:
             if not SINCE_2.isdisjoint(fields):
                 raise CodecError("malformed", f"{', '.join(sorted(SINCE_2))}: extra_forbidden")
-            return _QUESTION.validate_python(fields)
+            read = _QUESTION.validate_python(fields)
+            read.__dict__["session_labels"] = None  # it cannot say what its session bears, even if it knows
+            return read
         fields.pop("again", None)  # the item's number decides, whatever the body says
         if entry.phase in AGAIN:
             fields["again"] = True
@@ -372,7 +377,8 @@ class QuestionReader:
         fields.update(rest)
         fields["id"] = item.id.hex()
         fields["labels"], fields["trace"] = fields["labels"].copy(), fields["trace"].copy()
-        fields["session_labels"], fields["required_labels"] = {}, {}
+        fields["session_labels"] = {} if item.version > VERSION else None
+        fields["required_labels"] = {}
         made = ToolSelecting.__new__(ToolSelecting)
         _set(made, "__dict__", fields)
         _set(made, "__pydantic_fields_set__", known.names)

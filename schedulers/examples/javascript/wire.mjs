@@ -178,6 +178,7 @@ export function question({ version, id, phase, body }) {
     call[name] = Object.hasOwn(fields, name) ? fields[name] : absent();
   }
   call.again = AGAIN.has(phase);
+  if (version === 1) call.session_labels = null; // it cannot say what its session bears
   call.result = fields.phase === "result" ? readResult(call) : null;
   return call;
 }

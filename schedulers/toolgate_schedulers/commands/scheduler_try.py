@@ -34,6 +34,8 @@ from toolgate_bus.telemetry.printable import visible
 
 from toolgate_schedulers.author.scheduler import Scheduler
 from toolgate_schedulers.shipped.approval.config import ApprovalConfig, find_rule
+from toolgate_schedulers.shipped.policy.result_ruling import find_subject
+from toolgate_schedulers.shipped.policy.rules import POINTS
 from toolgate_schedulers.shipped.policy.scheduler import PolicyConfig, explain_ruling, name_of
 from toolgate_schedulers.shipped.provenance import ProvenanceConfig, rule_on
 from toolgate_schedulers.shipped.rate_limit import RateLimitConfig
@@ -100,7 +102,10 @@ def _policy_rule(config: PolicyConfig, call: ToolSelecting, answer: Verdict) -> 
 def _policy_ways(
     config: PolicyConfig, document: Document, call: ToolSelecting, answer: Verdict, number: int | None
 ) -> Iterator[str]:
-    allow = f"{{tools: {json.dumps(call.tool_name, ensure_ascii=False)}, action: allow}}"
+    on = find_subject(call)
+    about = [] if on == "call" else [f"on: {on}"]
+    about += [] if on in POINTS else [f"tools: {json.dumps(call.tool_name, ensure_ascii=False)}"]
+    allow = f"{{{', '.join(about)}, action: allow}}"
     if isinstance(answer, AskUser):
         yield "a person approves it"
     if number is None:
@@ -109,13 +114,17 @@ def _policy_ways(
     rule, name = config.rules[number], name_of(config.rules[number], number)
     seen, _ = _sight(rule, rule.tools, call)
     then = _without(config, call, number)
+    if rule.mask:  # it applies whatever the rules above say
+        yield f"`when` or `unless` in {name} that does not fit it{then}"
+        return
     if isinstance(answer, Hold) or (rule.is_ordered and answer.action == "deny"):
         yield "first do what the reason asks for"
     elif seen is False:
         yield f"write the call so that {name} can see its values, and does not fit it{then}"
         yield f"`unknown: allow` in {name}: values that it cannot see count for the call{then}"
     elif written := list(_written_conditions(rule, document, ("rules", number))):
-        yield f"other arguments, which {name} does not fit ({', '.join(written)}){then}"
+        others = "another result, or other arguments" if on == "result" else "other arguments"
+        yield f"{others}, which {name} does not fit ({', '.join(written)}){then}"
     yield f"a rule above {name} that allows it: {allow}"
 
 

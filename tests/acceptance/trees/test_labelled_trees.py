@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 from toolgate_bus.transport.redis.client.connection import RedisCommands
-from toolgate_bus.transport.redis.storage.session_labels import LabelBoard
-from toolgate_bus.transport.session_labels import show_labels
+from toolgate_bus.transport.redis.storage.session_labels import LabelBoard, RedisLabelStore
+from toolgate_bus.transport.session_labels import LabelMark, show_labels
+from toolgate_orchestrator import Call, Caller
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = [pytest.mark.system, pytest.mark.acceptance, pytest.mark.timeout(180)]
 
@@ -43,12 +45,20 @@ class Tree:
         finally:
             await commands.aclose()
 
-    async def toolgate(self, *words, code=0):
+    async def keep(self, marks):
+        """Store these marks of labels, as an agent's process does."""
+        commands = RedisCommands(self.url, "toolgate-test", connections=1)
+        try:
+            await RedisLabelStore(commands, NAMESPACE).keep(marks)
+        finally:
+            await commands.aclose()
+
+    async def toolgate(self, *words, code=0, said="stdout"):
         """What a command prints."""
         where = ("--redis", self.url, "--namespace", NAMESPACE)
         running = self._process("toolgate", "agents", *words, *where)
         assert await asyncio.to_thread(running.wait, BOUND_S) == code, running.stderr
-        return running.stdout
+        return getattr(running, said)
 
 
 @pytest.fixture(params=["own_server", "own_durable_server"])
@@ -91,6 +101,25 @@ async def test_labels_outlive_a_restart_of_the_server_by_its_disk_or_by_the_livi
     assert "this session has read a page from outside" in await tree.mail("kid")
 
 
+async def test_no_new_process_sends_what_was_read_while_a_server_that_lost_everything_is_told_again(
+    own_server, schedulers_on, process, wait_until
+):
+    tree = await grow(own_server, schedulers_on, process, wait_until)
+    await tree.read()
+    own_server.restart()
+    said = []
+    async with Gate.open(redis=own_server.url, namespace=NAMESPACE, required=["outgoing-mail"]) as kid:
+
+        async def denied():
+            caller = Caller(f"kid {len(said)}", parent="boss", root="boss")
+            decision = await kid.decide(Call("send_mail", {}, ["send_mail"], caller))
+            said.append(decision.reason if decision.outcome == "deny" else "sent")
+            return "this session has read a page from outside" in said[-1]
+
+        await wait_until(denied, timeout=BOUND_S)
+    assert "sent" not in said
+
+
 async def test_labels_outlive_a_killed_root_and_a_restart_of_a_server_that_keeps_its_data(
     own_durable_server, schedulers_on, process, wait_until
 ):
@@ -119,6 +148,10 @@ async def test_an_operator_sees_labels_and_takes_one_from_the_tree_on_the_record
     taken = json.loads(await tree.toolgate("labels", "boss", "--json"))
     assert (taken["borne"], taken["by"]) == (False, "Ana")
     assert await tree.mail("kid") == "sent\n"
+
+    await tree.keep({"full": {"*": LabelMark(), "source=untrusted": LabelMark(), "a=b": LabelMark()}})
+    assert "so its labels stay unknown" in await tree.toolgate("unlabel", "full", "a", said="stderr")
+    assert await tree.toolgate("unlabel", "full", "*", said="stderr") == ""
 
     async def recorded():
         words = ("toolgate", "decisions", "export", "-", "--facts", "--redis", tree.url, "--namespace")

@@ -15,6 +15,7 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.fact_metrics import metrics_of
 from toolgate_bus.transport import lease
 from toolgate_orchestrator import Call, Caller
+from toolgate_orchestrator.decision.link import session_labels
 from toolgate_orchestrator.decision.link.recipients import RecipientCache
 
 pytestmark = pytest.mark.pure
@@ -259,6 +260,24 @@ async def test_while_the_bus_is_away_what_the_table_denies_is_denied(world, rule
     assert denied.outcome == "deny"
     assert denied.why == ("denied" if policy == "continue" else "bus_down")
     assert (await gate.decide(Call("read", {}, TOOLS))).allowed is (policy == "continue")
+
+
+async def test_while_the_bus_is_away_the_labels_that_a_session_was_given_are_borne_however_long_ago(
+    world, monkeypatch
+):
+    table = b'{"rules": [{"tools": ["pay"], "when_session": {"source": "web"}, "answer": "deny"}]}'
+
+    async def label(call):
+        return Continue(session_labels={"source": ["web"]})
+
+    await world.scheduler("policy", label, local_table=table, reads=("session_labels",))
+    gate = await world.gate(on_bus_down="continue", patience_ms=200)
+    await in_force(gate)
+    await gate.decide(Call("read", {}, TOOLS, Caller("s")))
+    monkeypatch.setattr(session_labels, "FRESH_S", -1.0)
+    gate._client.on_connection(False)
+    said = [(await gate.decide(Call("pay", {}, TOOLS, Caller(one)))).outcome for one in ("s", "other")]
+    assert said == ["deny", "continue"]
 
 
 @pytest.mark.parametrize("raw", [b"{", TABLE + b" ", b"{}" * 40_000], ids=["broken", "another", "too long"])

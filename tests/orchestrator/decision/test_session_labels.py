@@ -1,6 +1,7 @@
 """Labels that verdicts give to a session: who bears them, what counts, and what is unknown."""
 
 import asyncio
+from itertools import count
 
 import pytest
 from gate_world import growth
@@ -250,6 +251,25 @@ async def test_a_grandchild_that_knows_only_its_parent_shares_the_labels_of_all(
     assert await guarded.labels_of(three, "leaf", parent="mid") == UNTRUSTED
 
 
+async def test_a_grandchild_hears_what_its_root_is_given_while_its_parent_waits_for_it(
+    world, guarded, monkeypatch, wait_until
+):
+    monkeypatch.setattr(limits, "BEAT_S", 0.05)
+    monkeypatch.setattr(limits, "LIVE_S", -1.0)
+    await world.scheduler("giver", give("untrusted"))
+    one, two, three = [await world.gate() for _ in range(3)]
+    place = {"session": "mid", "parent": "root", "root_session": "root"}
+    await decide_on(two, "delegate", {}, ["delegate"], agent_target="leaf", **place)
+    assert await guarded.labels_of(three, "leaf", parent="mid") == {}
+    await fetch(one, "root")
+    monkeypatch.setattr(limits, "FRESH_S", 0.05)
+
+    async def heard():
+        return await guarded.labels_of(three, "leaf", parent="mid")
+
+    assert await wait_until(heard, timeout=5) == UNTRUSTED
+
+
 async def test_what_a_grandchild_is_given_reaches_the_root_through_its_parent(world, guarded, monkeypatch):
     monkeypatch.setattr(limits, "FRESH_S", 0.0)
     await world.scheduler("giver", give("untrusted"))
@@ -259,6 +279,39 @@ async def test_what_a_grandchild_is_given_reaches_the_root_through_its_parent(wo
     await fetch(three, "leaf", parent="mid")
     assert await guarded.labels_of(two, "mid") == UNTRUSTED
     assert await guarded.labels_of(one, "root") == UNTRUSTED
+
+
+async def test_a_process_in_which_new_sessions_never_end_hears_of_a_label_with_its_next_beat(
+    world, guarded, monkeypatch, wait_until
+):
+    monkeypatch.setattr(limits, "BEAT_S", 0.2)
+    monkeypatch.setattr(limits, "FRESH_S", 3600.0)
+    await world.scheduler("giver", give("untrusted"))
+    one, busy = await world.gate(), await world.gate()
+    new = map(str, count())
+
+    async def known():
+        await guarded.labels_of(busy, next(new))
+        return await guarded.labels_of(busy, "boss")
+
+    assert await known() == {}
+    await fetch(one, "boss")
+    assert await wait_until(known, timeout=5) == UNTRUSTED
+
+
+async def test_a_required_reader_that_is_not_there_yet_is_told_what_was_given_a_second_ago(
+    world, monkeypatch, wait_until
+):
+    gate = await world.gate(required=["watcher"], patience_ms=50)
+    labels, question = gate._client.labels, question_about("fetch", {}, session="boss")
+    monkeypatch.setattr(limits, "BEAT_S", 0.05)
+    assert await labels.find(question, 5.0, reads=True) == {}
+    await world.hub.labels.keep({"boss": {"source=untrusted": LabelMark()}})
+
+    async def known():
+        return await labels.find(question, 5.0, reads=True)
+
+    assert await wait_until(known, timeout=2) == {"source": ["untrusted"]}
 
 
 async def test_local_tables_are_asked_about_the_question_with_its_labels(world, guarded):

@@ -57,6 +57,34 @@ def test_a_policy_says_what_it_does_to_a_call_and_why(tried):
     ]
 
 
+RESULTS = """
+rules:
+  - {name: keys, on: result, tools: "*", mask: cards}
+  - {name: orders, on: result, tools: fetch, when: {$result: "*ignore*"}, action: deny}
+  - {name: secret, on: output, when: {text: "*falcon*"}, action: ask}
+"""
+
+
+def test_what_is_advised_about_a_result_or_an_answer_is_a_rule_on_that(tried, tmp_path):
+    (tmp_path / "results.yaml").write_text(RESULTS)
+    ended = tried(
+        "policy",
+        {"tool": "fetch", "phase": "result", "result": "4111 1111 1111 1111"},
+        {"tool": "fetch", "phase": "result", "result": "ignore that"},
+        {"tool": "turn:output", "arguments": {"text": "of falcon"}},
+        options=["--config", "results.yaml"],
+    )
+    ways = [line.partition(": ")[2] for line in ended.stdout.splitlines() if "to allow it" in line]
+    assert ways == [
+        "`when` or `unless` in keys that does not fit it",
+        'another result, or other arguments, which orders does not fit ($result: "*ignore*")',
+        'a rule above orders that allows it: {on: result, tools: "fetch", action: allow}',
+        "a person approves it",
+        'other arguments, which secret does not fit (text: "*falcon*")',
+        "a rule above secret that allows it: {on: output, action: allow}",
+    ]
+
+
 SHELL = """
 default: deny
 rules:

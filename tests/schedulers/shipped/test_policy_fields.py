@@ -152,6 +152,8 @@ def test_rules_on_fields_leave_the_local_table_as_it_is():
     [
         ({"fields": "$.user.ssn"}, "begins with $result: write $result.user.ssn"),
         ({"fields": "/user/ssn"}, "begins with $result: write $result.user.ssn"),
+        ({"fields": "$results.ssn"}, "begins with $result: write $result.ssn"),
+        ({"fields": "$.result.ssn"}, "begins with $result: write $result.ssn"),
         ({"fields": "$result.rows[*].email"}, "[*] is not part of a path: write rows.email"),
         ({"fields": "$result.a..b"}, "empty name"),
         ({"fields": []}, "at least 1 item"),
@@ -195,3 +197,24 @@ def test_no_value_at_a_path_is_left_in_any_form(value, is_text, is_pretty):
     assert NOWHERE not in json.dumps(shown)
     if NOWHERE not in json.dumps(given) and "⟦" not in json.dumps(planted, ensure_ascii=False):
         assert isinstance(made, Continue)
+
+
+@pytest.mark.parametrize(
+    ("before", "shown"),
+    [
+        ('{"a": undefined', '{"a": [withheld: ssn]'),
+        ('{"a": "C:\\Users"', '{"a": "C:[withheld: ssn]'),
+        ('{"user": /* of ann */ {}', '{"user": [withheld: ssn]'),
+        ('[{"b": 1, a: 2', '[{"b": 1, [withheld: ssn]'),
+        ('{"a": 1}\n{"b": yes', '{"a": 1}\n{"b": [withheld: ssn]'),
+    ],
+)
+def test_behind_json_that_is_wrong_a_field_may_stand_anywhere(before, shown):
+    assert left(f'{before}, "user": {{"ssn": "123-45-6789"}}}}', "$result.user.ssn") == shown
+
+
+@pytest.mark.parametrize(
+    "text", ["[INFO] user", "{curly} text", "{\"a\": 'x', 'b': 2}", '{"a": 1} and more', '{"a": 1}\n{b']
+)
+def test_a_text_that_is_no_json_or_ends_with_words_stays(text):
+    assert left(text, "$result.user.ssn") == Continue()

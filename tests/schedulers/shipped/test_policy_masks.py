@@ -107,12 +107,25 @@ def test_a_private_key_whose_end_is_not_there_hides_the_rest_and_the_lines_besid
     assert masked(lines, "private keys") == {"path": "id_rsa", "lines": "[withheld: private key]"}
 
 
+def test_a_private_key_in_values_of_their_own_is_hidden_to_its_last_line():
+    blocks = [{"type": "text", "text": line} for line in ("a", *PEM.split("\n"))]
+    assert masked({"isError": False, "content": blocks}, "private keys") == {
+        "isError": False,
+        "content": "[withheld: private key]",
+    }
+    apart = {"first": {"a": {"line": PEM[:40]}}, "last": [{"line": PEM[40:]}], "c": "clear"}
+    assert masked([apart, "other"], "private keys") == ["[withheld: private key]", "other"]
+    found = [{"line": "if '-----BEGIN PRIVATE KEY-----' in text:"}, {"line": "clear"}]
+    assert masked(found, "private keys") == ["[withheld: private key]", {"line": "clear"}]
+
+
 @pytest.mark.parametrize(
     "number",
     [
         *("4111111111111111", "4111 1111 1111 1111", "4111-1111-1111-1111", "5500 0000 0000 0004"),
         *("378282246310005", "3782 822463 10005", "30569309025904", "6011000990139424", "4222222222222"),
         "4111\u00a01111\u00a01111\u00a01111",
+        *("4111 - 1111 - 1111 - 1111", "4111 – 1111 – 1111 – 1111"),
     ],
 )
 def test_a_card_is_found_by_its_check_digit_with_separators_and_as_a_number(number):
@@ -124,6 +137,19 @@ def test_a_card_is_found_by_its_check_digit_with_separators_and_as_a_number(numb
         assert masked({"pan": int(number)}, "cards") == {"pan": "[withheld: card]"}
         assert masked([float(number)], "cards") == ["[withheld: card]"]
         assert masked(f"1{number}", "cards") == f"1{number}"  # a part of a longer number is no card
+
+
+def test_a_card_in_digits_of_another_script_is_found():
+    assert masked("pay with ４１１１ １１１１ １１１１ １１１１!", "cards") == "pay with [withheld: card]!"
+    assert masked("٤١١١١١١١١١١١١١١١", "cards") == "[withheld: card]"
+    assert masked("４" * 5000, "cards") == "４" * 5000
+
+
+@pytest.mark.parametrize("before", range(30_000, 70_000, 131))
+def test_what_stands_before_a_card_leaves_nothing_of_it(before):
+    left = masked(f"{before} 4111 1111 1111 1111 and {before}-4 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1", "cards")
+    assert "1111" not in left
+    assert not re.search("1 1 1", left)
 
 
 def checked(digits):
@@ -150,6 +176,21 @@ def test_mail_addresses_are_found():
     assert masked(text, "mail addresses") == "ask [withheld: mail address], or [withheld: mail address]."
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("ann$@ok.example", "ann!b@ok.example", "ann#1~x@ok.example", "jürgen@bücher.example"),
+        *("अजय@डाटा.भारत", "a\u0301nn@ok.example", "ann@ok。example", "ann＠ok.example", "ann%40ok.example"),
+    ],
+)
+def test_a_mail_address_in_any_letters_is_hidden_whole(address):
+    assert masked(f"https://news.example/?to={address}&x=1", "mail addresses") == (
+        "https://news.example/?to=[withheld: mail address]&x=1"
+    )
+    assert masked("foo@1.2.3, a@b", "mail addresses") == "foo@1.2.3, a@b"
+    assert masked(f"<{address}>, (a@b)", "mail addresses") == "<[withheld: mail address]>, (a@b)"
+
+
 def test_a_pattern_of_ones_own_has_its_name_in_the_mark():
     assert masked("of ACME-12345678!", pattern="ACME-[0-9]{8}") == "of [withheld: own]!"
 
@@ -164,6 +205,45 @@ def test_a_result_is_searched_in_every_text_number_and_key():
         "n": ["[withheld: own]", 1.5, True, None],
         "c": "clear",
     }
+
+
+SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *(("aws_secret_access_key", SECRET), ("SecretAccessKey", SECRET), ("AWSSessionToken", SECRET)),
+        *(
+            ("SessionToken", SECRET),
+            ("Authorization", "Basic dXNlcjpwYXNz"),
+            ("authorization", f"token {SECRET}"),
+        ),
+    ],
+)
+def test_a_key_that_only_its_name_tells_is_hidden_in_maps_as_in_texts(name, text):
+    left = masked({"Credentials": {name: text, "Expiration": "2026-11-30"}}, "api keys")
+    assert left == {"Credentials": {name: "[withheld: api key]", "Expiration": "2026-11-30"}}
+    assert masked({name: ["a", text, 1]}, "api keys") == {name: ["a", "[withheld: api key]", 1]}
+    assert text not in masked(json.dumps({name: text}), "api keys")
+    assert text not in masked(f"{name} = {text}", "api keys")
+    assert masked({"token_count": "12", "key": "a b", "authorization": "none"}, "api keys") == {
+        "token_count": "12",
+        "key": "a b",
+        "authorization": "none",
+    }
+
+
+def test_a_header_in_json_is_found_where_its_value_is_a_list():
+    text = json.dumps({"Authorization": ["Basic dXNlcjpwYXNz"]}, indent=2)
+    assert "dXNl" not in masked(text, "api keys")
+
+
+def test_of_a_password_in_a_link_nothing_is_left():
+    assert masked("see https://ann:p@ss@ok.example/x", "api keys") == "see [withheld: api key]ok.example/x"
+    assert (
+        masked(r"see https:\/\/ann:pass@ok.example\/x", "api keys") == r"see [withheld: api key]ok.example\/x"
+    )
 
 
 def test_a_key_that_is_hidden_hides_the_map_that_has_it():
@@ -186,15 +266,50 @@ def test_json_in_a_text_is_searched_as_text_and_by_its_values_where_it_has_escap
     plain = json.dumps({"key": KEY, "c": "clear"})
     assert json.loads(masked(plain, "api keys")) == {"key": "[withheld: api key]", "c": "clear"}
     escaped = plain.replace("AKIA", "\\u0041KIA")
-    assert masked(escaped, "api keys") == "[withheld: api key]"
-    assert masked(json.dumps(escaped), "api keys") == "[withheld: api key]"
+    left = {"key": "[withheld: api key]", "c": "clear"}
+    assert json.loads(masked(escaped, "api keys")) == left
+    assert json.loads(json.loads(masked(json.dumps(escaped), "api keys"))) == left
+    assert masked(f"HTTP/1.1 200 OK\n\n{escaped}\n{escaped}", "api keys").count("[withheld: api key]") == 2
     clear = json.dumps({"c": "cl\near"})
     assert masked(clear, "api keys") == clear
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        r"ann\u0040ok.example",
+        r"\u0061nn\x40ok.example",
+        r"a\156n\@ok.example",
+        r"ann\U00000040ok\u002eexample",
+    ],
+)
+def test_a_part_with_escapes_is_hidden_where_it_is_written_and_what_is_around_it_stays(written):
+    text = rf"a\tb {written}, C:\new\table \d800"
+    assert masked(text, "mail addresses") == r"a\tb [withheld: mail address], C:\new\table \d800"
+    assert masked(text.replace("\\", "\\\\"), "mail addresses").count("[withheld: mail address]") == 1
+
+
+@given(st.data())
+def test_nothing_of_a_key_is_left_under_several_levels_of_escapes_mixed_in_one_text(data):
+    key = written = data.draw(st.sampled_from(["ghp_" + "Zq9" * 12, "ann.zq9@ok.example"]))
+    for _ in range(data.draw(st.integers(1, 4))):
+        which = data.draw(st.sets(st.integers(0, len(written) - 1), max_size=8))
+        written = "".join(
+            f"\\u{ord(one):04x}" if at in which else "\\\\" if one == "\\" else one
+            for at, one in enumerate(written)
+        )
+    around = data.draw(st.sampled_from(["", "a ", "\\n ", "{", "é: "]))
+    assert masked(f"{around}{written} {around}", "api keys", "mail addresses") == (
+        f"{around}[withheld: {'api key' if key[0] == 'g' else 'mail address'}] {around}"
+    )
 
 
 def test_of_a_result_that_was_cut_off_the_last_word_is_hidden():
     assert masked("a b AKIAIOSFODNN7", "api keys", is_cut=True) == f"a b [withheld: {CUT_OFF}]"
     assert masked("card 4111 1111 11", "cards", is_cut=True) == f"card [withheld: {CUT_OFF}]"
+    for number in ("4111 - 1111 - 11", "4111–1111 - ", "4111\u00a01111\u00a01", "４１１１ １１"):
+        assert masked(f"card {number}", "cards", is_cut=True) == f"card [withheld: {CUT_OFF}]"
+    assert masked("in 2024 the", "cards", is_cut=True) == f"in 2024 [withheld: {CUT_OFF}]"
     assert masked("a b \n", "api keys", is_cut=True) == "a b \n"
 
 

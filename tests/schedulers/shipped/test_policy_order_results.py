@@ -51,6 +51,40 @@ async def test_a_call_may_run_after_one_that_gave_what_the_rule_wants():
         assert "(with a result that the rule requires)" in reason
 
 
+@pytest.mark.parametrize(
+    "result",
+    [
+        [{"ok": False, "id": "a"}, {"ok": True, "id": "a"}],
+        {"ok": [True, False], "id": "a"},
+        '{"ok": [], "id": "a"}',
+        "{'ok': [True, False], 'id': 'a'}",
+    ],
+)
+async def test_what_holds_for_some_elements_of_a_result_lets_no_call_run(result):
+    async with trial(Policy, config={"rules": [APPROVED]}) as here:
+        await runs(here, "approve", result)
+        assert await pays(here, "a") == "deny"
+
+
+async def test_what_holds_for_some_elements_forbids_a_call():
+    after = {"tool": "read", "when": {"path": "*.pem"}, "result": {"kind": "secret"}}
+    async with trial(Policy, config={"rules": [{"tools": "send", "unless_after": after}]}) as here:
+        for path, kind in ((["a", "b"], ["secret"]), (["a.pem"], []), (["a", "b.pem"], ["page", "secret"])):
+            assert await pays(here, "x", "send") == "continue"
+            await runs(here, "read", {"kind": kind}, arguments={"path": path})
+        assert await pays(here, "x", "send") == "deny"
+
+
+async def test_an_earlier_call_counts_for_another_only_by_all_elements_of_its_arguments():
+    rule = {"tools": "pay", "after": {"tool": "approve", "when": {"of": "ann"}}}
+    async with trial(Policy, config={"rules": [rule]}) as here:
+        for people in (["bob", "ann"], []):
+            await runs(here, "approve", "ok", arguments={"of": people}, asked=False)
+            assert await pays(here, "a") == "deny"
+        await runs(here, "approve", "ok", arguments={"of": ["ann"]}, asked=False)
+        assert await pays(here, "a") == "continue"
+
+
 CONDITIONS = {
     # by name: the condition on a value, one that fits it, one that does not
     "equals": ({"equals": 1}, 1, 2),
@@ -173,6 +207,18 @@ async def test_an_argument_is_added_up_over_all_calls_of_a_session():
         reason = (await here.ask("pay", {"amount": 400}, session="s")).reason
         assert reason.startswith("amount of pay may come to 1,000 in all in this session")
         assert "needs a number as amount" in (await here.ask("pay", {}, session="s")).reason
+
+
+async def test_a_sum_meets_its_bound_as_it_is_written_and_nothing_above_is_lost_by_rounding():
+    rule = {"tools": "pay", "at_most": {"sum": "$.amount", "n": 10.1}}
+    async with trial(Policy, config={"rules": [rule]}) as here:
+        await runs(here, "pay", None, asked=False, arguments={"amount": 5.05})
+        for amount in ("5.0500000000000000000000000000000001", 5.06):
+            assert (await here.ask("pay", {"amount": amount}, session="s")).action == "deny"
+        assert (await here.ask("pay", {"amount": 5.05}, session="s")).action == "continue"
+        await runs(here, "pay", None, asked=False, arguments={"amount": 10.1}, session="full")
+        for amount, action in ((0, "continue"), ("1e-99999", "deny")):
+            assert (await here.ask("pay", {"amount": amount}, session="full")).action == action
 
 
 async def test_a_call_whose_argument_was_not_seen_fills_the_sum():

@@ -7,6 +7,7 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Mask, Modify, Replace
 from toolgate_bus.ruling.local_table import LocalTable
 from toolgate_bus.ruling.results import mask_parts
+from toolgate_schedulers.shipped.policy import masks
 from toolgate_schedulers.shipped.policy.scheduler import Policy, PolicyConfig, explain_ruling, rule_on
 from toolgate_schedulers.shipped.rule_listing import list_subjects
 from toolgate_schedulers.testing import question, trial
@@ -54,6 +55,13 @@ def test_every_mask_that_fits_applies_and_says_which_rule_hides_what():
     assert left(verdict, text) == "key [withheld: api key] of [withheld: customer number]"
     assert verdict.reason == "api key, customer number (keys, rule 2)"
     assert verdict.rule_name == "keys"
+
+
+def test_what_is_masked_is_compiled_before_the_first_result_comes(monkeypatch):
+    policy = Policy(config(RULES))
+    monkeypatch.setattr(masks, "together", lambda _: pytest.fail("compiled while a result waits"))
+    verdict = rule_on(policy.config, question("read_file", phase="result", result=KEY))
+    assert left(verdict, KEY) == "[withheld: api key]"
 
 
 def test_a_result_that_no_rule_is_about_is_released_whatever_the_default():
@@ -426,6 +434,15 @@ rules:
         ({"on": "result", "tools": "x", "mask": {"pattern": "(?=a)"}}, "look ahead"),
         ({"on": "result", "tools": "x", "mask": {"name": "n"}}, "give one of api keys, "),
         ({"on": "result", "tools": "x", "label": {"a b": "c"}}, "match pattern"),
+        ({"on": "input", "when": {"txt": "*x*"}, "action": "deny"}, "sees `text`, and nothing else"),
+        ({"on": "output", "unless": {"body.text": "x"}, "mask": "cards"}, "sees `text`, and nothing else"),
+        (
+            {"on": "result", "tools": ["x", "turn:output"], "mask": "cards"},
+            "gives no result: give on: output",
+        ),
+        ({"on": "result", "tools": "x", "when": {"$results": "x"}, "action": "deny"}, "write $result, or"),
+        ({"tools": "x", "when_session": {"source": "un trusted"}, "action": "deny"}, "no label of a session"),
+        ({"tools": "x", "when_session": {"sou rce": "x"}, "action": "deny"}, "no label of a session"),
         ({"on": "result", "tools": "x", "label": {"a": "b"}, "mode": "observe"}, "observing a label"),
         ({"on": "results", "tools": "x", "action": "deny"}, "Input should be 'call', 'result', 'input' or"),
     ],
@@ -434,6 +451,18 @@ def test_a_rule_that_says_nothing_or_too_much_is_refused(rule, said):
     with pytest.raises(ConfigError) as refused:
         check(PolicyConfig, {"rules": [rule]}, "rules")
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "label", [lambda at: {"source": [f"v{at}", f"w{at}"]}, lambda at: {f"n{at}": "v", f"m{at}": "v"}]
+)
+def test_rules_that_give_more_labels_than_a_session_can_bear_are_refused(label):
+    rules = [{"on": "result", "tools": "x", "label": label(at)} for at in range(33)]
+    with pytest.raises(ConfigError, match="a session can bear 64 labels, and as many values of each"):
+        check(PolicyConfig, {"rules": rules}, "rules")
+    fewer = check(PolicyConfig, {"rules": rules[:32]}, "rules")
+    given = rule_on(fewer, question("x", phase="result", result="")).session_labels
+    assert sum(map(len, given.values())) == 64
 
 
 def test_a_kind_that_needs_a_detector_is_refused_before_the_first_call(monkeypatch):

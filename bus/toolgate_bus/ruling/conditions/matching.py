@@ -11,11 +11,12 @@ agents that work for it. `concerns` checks that for one rule; rules with an orde
 `as_each_agent`.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Annotated, Any, Final, Literal, TypeVar, cast
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import ToolQuestion, ToolSelecting
@@ -155,7 +156,22 @@ class CallMatcher(StrictModel):
         return bool(self.agents or self.agent_targets or self.sessions or self.labels)
 
 
-SessionLabelGlobs = Annotated[dict[LabelName, Globs], Field(max_length=MAX_SESSION_LABELS)]
+def _check_label(glob: str) -> str:
+    if odd := _NO_LABEL.search(glob):
+        raise ValueError(
+            f"{glob}: no label of a session has {odd[0]!r}: letters, digits and _ . : / @ - only"
+        )
+    return glob
+
+
+_NO_LABEL: Final = re.compile(r"[^A-Za-z0-9_.:/@*?\[\]!-]")
+SessionLabelGlobs = Annotated[
+    dict[
+        Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_check_label)],
+        Annotated[Globs, AfterValidator(lambda globs: tuple(map(_check_label, globs)))],
+    ],
+    Field(max_length=MAX_SESSION_LABELS),
+]
 
 
 class SessionMatcher(CallMatcher):

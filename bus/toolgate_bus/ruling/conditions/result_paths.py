@@ -5,6 +5,7 @@ reads the result reads that, too. `glob` and `matches` on `$result` look at each
 is redacted in a result, or cut off from it, is unknown.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
@@ -17,6 +18,8 @@ from toolgate_bus.ruling.conditions.json_texts import read_json_text
 
 RESULT: Final = "$result"
 _BELOW: Final = f"{RESULT}."
+_PREFIX: Final = re.compile(r"\A[$./]*(?:results?(?:[./]|\[[^.]*\]\.?|$))?")
+"""What people write in the place of `$result.`."""
 _TEXT_TESTS: Final = frozenset(("glob", "matches"))
 _UNSEEN_PART: Final = f"{MARK}redacted:"
 """Text in the place of one of which a part is hidden: every condition takes it for a placeholder."""
@@ -29,13 +32,15 @@ def names_result(path: str) -> bool:
 
 def _check(path: str) -> str:
     if path != RESULT:
+        if path.startswith(RESULT) and not names_result(path):
+            raise ValueError(f"{path}: write {RESULT}, or {_BELOW}NAME for a value in it")
         check_path(path.removeprefix(_BELOW) if names_result(path) else path)
     return path
 
 
 def _check_field(path: str) -> str:
     if not names_result(path):
-        rest = path.removeprefix(RESULT).lstrip("$./").replace("/", ".")
+        rest = _PREFIX.sub("", path).replace("/", ".")
         raise ValueError(f"{path}: a field of a result begins with {RESULT}: write {_BELOW}{rest}")
     return _check(path)
 
@@ -62,6 +67,16 @@ class ReadableResult:
         if condition.model_fields_set <= _TEXT_TESTS:
             return holds_within(condition, self._whole, elements)
         return holds_at(RESULT, condition, {RESULT: self._whole}, elements)
+
+    def holds_either_way(self, path: str, condition: Condition) -> Truth:
+        """Return whether a condition holds; None if it does for one element of a list, and not for each.
+
+        One text in `$result` is enough either way.
+        """
+        one = self.holds(path, condition)
+        if path == RESULT and condition.model_fields_set <= _TEXT_TESTS:
+            return one
+        return one if one is self.holds(path, condition, "all") else None
 
     def find(self, path: str) -> Mapping[str, Any] | None:
         """Return a map in which the path below `$result` can be read; None if nothing of it can be seen."""

@@ -21,6 +21,7 @@ from typing import Any, Final
 from toolgate_bus.errors import ToolgateError
 from toolgate_bus.protocol.agents import name_session
 from toolgate_bus.protocol.events import ToolQuestion
+from toolgate_bus.ruling.conditions.matching import AnyQuestion
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import LabelReading, LabelStore
@@ -137,6 +138,8 @@ class SessionLabels:
         """Set when the bus is back: a failed round is tried again at once."""
         self._failures = 0
         """Number of rounds that failed in a row."""
+        self._beat_at = clock()
+        """Time of the last beat."""
         self._is_due = False
         """True if the next round looks whether the server has forgotten everything."""
         self._is_closed = False
@@ -174,6 +177,14 @@ class SessionLabels:
         """Return a question with these labels, which `find` or `show` gave, and whose required ones."""
         required = self._look(self._list_kin(question))[1] if labels else {}
         return question._replace(session_labels=labels, required_labels=required)
+
+    def put_given(self, read: AnyQuestion, question: ToolQuestion) -> AnyQuestion:
+        """Return what is read of a question, with no labels but those that it surely bears, however old."""
+        kin = self._list_kin(question)
+        given = (self._show(kin) if kin else None) or {}
+        if isinstance(read, ToolQuestion):
+            return read._replace(session_labels=given)
+        return read.model_copy(update={"session_labels": given})
 
     def learn(
         self, question: ToolQuestion, labels: Mapping[str, Sequence[str]], *, by_required: bool = False
@@ -217,6 +228,7 @@ class SessionLabels:
             if len(self._delegations) >= MAX_SESSIONS:
                 del self._delegations[next(iter(self._delegations))]
             self._delegations[decision] = self._list_kin(question)
+            self._start()
 
     def end_delegation(self, decision: Any) -> None:
         """Have the labels read anew with the next question, if this call handed work to another agent."""
@@ -346,7 +358,7 @@ class SessionLabels:
 
     def _list_stale(self, kin: Kin, now: float) -> list[str]:
         """Return the sessions whose labels are not known well enough for a question of this moment."""
-        since = now - FRESH_S
+        since = now - (FRESH_S if self.has_readers else BEAT_S)  # (without readers on the roster, no beats)
         sessions = [(one, self._known.get(one)) for one in kin]
         return [
             name
@@ -403,14 +415,15 @@ class SessionLabels:
                 with contextlib.suppress(TimeoutError):
                     pause = min(BEAT_S, AGAIN_S * 2 ** min(self._failures, 8))
                     await asyncio.wait_for(self._back.wait(), pause)
-            elif not self._wake.is_set():
-                if (pause := self._find_pause()) == 0:
-                    self._task = None
-                    return
+            elif pause := self._find_pause():
+                # Until the beat is due, and no longer: sessions may ask for the first time all the while.
                 try:
-                    await asyncio.wait_for(self._wake.wait(), pause)
+                    await asyncio.wait_for(self._wake.wait(), self._beat_at + pause - self._clock())
                 except TimeoutError:
                     self._plan_beat()
+            elif not self._wake.is_set():
+                self._task = None
+                return
 
     def _note_failure(self) -> None:
         self._failures += 1
@@ -464,7 +477,9 @@ class SessionLabels:
     def _find_pause(self) -> float:
         """Return the seconds until the next beat; 0 if none is needed."""
         has_labels = any(one.marks for one in self._known.values())
-        if self.has_readers and (has_labels or any(map(self._is_live, self._known.values()))):
+        if self.has_readers and (
+            has_labels or self._delegations or any(map(self._is_live, self._known.values()))
+        ):
             return BEAT_S
         return REFRESH_S if has_labels else 0
 
@@ -473,8 +488,15 @@ class SessionLabels:
 
     def _plan_beat(self) -> None:
         """Plan what the next round reads, and what it writes again."""
+        self._beat_at = self._clock()
         if self.has_readers:
-            live = [(one.read_at, name) for name, one in self._known.items() if self._is_live(one)]
+            # Who waits for another agent asks nothing, and what it hears that agent's agents must hear.
+            waiting = {name for kin in self._delegations.values() for name in kin}
+            live = [
+                (one.read_at, name)
+                for name, one in self._known.items()
+                if self._is_live(one) or name in waiting
+            ]
             self._is_due = True
             self._wanted.update(dict.fromkeys(name for _, name in sorted(live)[:MAX_READ]))
         old = self._clock() - REFRESH_S

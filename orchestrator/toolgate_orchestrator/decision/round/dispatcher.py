@@ -23,6 +23,7 @@ from toolgate_bus.protocol.events import (
 )
 from toolgate_bus.protocol.names import AGAIN
 from toolgate_bus.protocol.signing import OTHER_SCHEME, Keyring, Kind, digest
+from toolgate_bus.ruling.conditions.matching import AnyQuestion
 from toolgate_bus.ruling.counterfactual import ProposedCall
 from toolgate_bus.ruling.merge import NOTHING, merge
 from toolgate_bus.ruling.round import Round, RoundResult
@@ -313,13 +314,18 @@ class Dispatcher:
         A table sees what its scheduler would be sent: `sent`, or what can be read in the body.
         """
         names = asked if not shadows else tuple(name for name in asked if name not in shadows)
-        if sent is not None:
-            return client.tables.answer(names, sent)
-        if client.tables.in_force.keys().isdisjoint(names):
-            return {}
-        number = packing.NUMBERS[asking.phase, asking.again]
-        read = codec.question(packing.Item(bytes.fromhex(asking.id), number, body, None, packing.NEWEST))
-        return client.tables.answer(names, read)
+        read: AnyQuestion | None = sent
+        if read is None:
+            if client.tables.in_force.keys().isdisjoint(names):
+                return {}
+            number = packing.NUMBERS[asking.phase, asking.again]
+            read = codec.question(packing.Item(bytes.fromhex(asking.id), number, body, None, packing.NEWEST))
+        found = client.tables.answer(names, read)
+        if client.up or asking.session_labels is not None:
+            return found
+        # What the session was given it bears, whatever else it may bear: who is denied for that is denied.
+        given = client.tables.answer(names, client.labels.put_given(read, asking))
+        return {**found, **{name: one for name, one in given.items() if one[0].verdict.action == "deny"}}
 
     def _write(
         self, call: DecisionState, asking: ToolQuestion, audience: Recipients

@@ -5,7 +5,8 @@ leads into the JSON that a text holds: of such a text the value alone is hidden.
 counts, each of two equal keys, and each of several values of JSON that follow each other.
 
 A path that leads nowhere hides nothing, and nothing is hidden in a text that holds no JSON. What a path may
-lead to and cannot be seen is hidden: all of a redacted value, or of a text that readers do not agree about.
+lead to and cannot be seen is hidden: all of a redacted value, or of a text that readers do not agree about,
+and what stands behind a fault in JSON.
 """
 
 import json
@@ -124,6 +125,8 @@ class _TextSearch:
         self._is_cut = is_cut
         self._found: list[tuple[int, int, str]] = []
         self._open: list[tuple[int, str]] = []
+        self._has_key = False
+        """True once a key of a map was read in the present value."""
 
     def find(self, rest: Rest) -> list[tuple[int, int, str]] | None:
         """Return first character, the one behind, and name of each field; None if the text holds no JSON."""
@@ -135,9 +138,10 @@ class _TextSearch:
         if text[at : at + 1] not in ("{", "[", '"'):
             return None
         self._budget.spend(len(text) * _EACH_CHARACTER)
-        is_read = False
+        is_read, broken = False, len(text)
         try:
             while text[at : at + 1] in ("{", "[", '"'):
+                self._has_key = False
                 at = self._read(at, rest)
                 is_read = True
                 at = self._skip_to_value(at)
@@ -146,16 +150,20 @@ class _TextSearch:
             # What had begun goes on. Of a text that is wrong behind a field, the rest may belong to it.
             begun = self._open if ends else [*self._open, *((start, name) for start, _, name in self._found)]
             self._found += [(start, len(text), name) for start, name in begun if start < len(text)]
+            if self._has_key and not ends and isinstance(error, json.JSONDecodeError):
+                broken = error.pos
             is_read = is_read or ends
             if not self._found and HIDDEN_PART in text and may_hold_json(text):
                 return whole
         except RecursionError:
             return whole
+        lost = [(broken, len(text), rest[0].mark)] if broken < len(text) else []
         if is_read or self._found:
-            return self._found
+            return self._found or lost
         if self._is_cut and text[at] == "{":
             return whole
-        return self._find_in_literal(rest, whole)
+        found = self._find_in_literal(rest, whole)
+        return lost or None if found is None else found
 
     def _find_in_literal(
         self, rest: Rest, whole: list[tuple[int, int, str]]
@@ -198,6 +206,7 @@ class _TextSearch:
             self._expect('"', at)
             key, at = _DECODER.raw_decode(self._text, at)
             at = self._expect(":", self._end_of(_SPACE, at))
+            self._has_key = True
             at = self._end_of(_SPACE, self._read(self._end_of(_SPACE, at), _step(rest, key)))
             if self._text[at] == "}":
                 return at + 1

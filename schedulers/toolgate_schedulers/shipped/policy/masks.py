@@ -1,21 +1,29 @@
 """Find the parts of a result that rules hide: in each text of it, in numbers, and in keys. Pure.
 
-A key that holds such a part hides the map that has the key. A number hides whole. JSON within a text is
-searched as it stands, and a second time by its values if it holds escapes. So much work is done and no more:
+A key that holds such a part hides the map that has the key. A number hides whole. A text with escapes, such
+as JSON, is searched as it stands, and once more for each level of escapes. So much work is done and no more:
 what cannot be searched within the bound is withheld (`TooMuchWork`).
 """
 
+import bisect
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.protocol.events import MaskedPart
 from toolgate_bus.protocol.names import MAX_POINTER
-from toolgate_bus.ruling.conditions.arguments import MISSING, UNSEEN
-from toolgate_bus.ruling.conditions.json_texts import read_json_text
 from toolgate_bus.ruling.conditions.patterns import Pattern, PatternGroup, together
 from toolgate_bus.ruling.results import ROOT, path_to
 
-from toolgate_schedulers.shipped.policy.kinds import PATTERNS, Kind, find_cards, is_open
+from toolgate_schedulers.shipped.policy.kinds import (
+    DIGITS_AT_END,
+    NAMES_OF_KEYS,
+    PATTERNS,
+    Kind,
+    find_cards,
+    is_closed,
+    is_open,
+)
 
 MAX_WORK: Final = 24_000_000
 """Most steps of one search: a step is a character under one group of patterns."""
@@ -33,7 +41,11 @@ _FULL_SIZE: Final = 4096
 """Size of a program up to which a character takes one step."""
 _MAX_TAIL: Final = 512
 _LEVELS: Final = 4
-"""Levels of JSON within texts that are read."""
+"""Levels of escapes that are read."""
+_ESCAPE: Final = re.compile(
+    r"\\(?:u([0-9a-fA-F]{4})|U000([0-9a-fA-F]{5})|x([0-9a-fA-F]{2})|([0-3][0-7]{2})|(.))", re.DOTALL
+)
+_SPACES: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 Span = tuple[int, int]
 FindSecrets = Callable[[str, "SearchBudget"], Iterator[Span]]
 
@@ -124,7 +136,7 @@ def find_parts(value: Any, finder: Finder, budget: SearchBudget, *, is_cut: bool
     """Return the parts of a result that are to be hidden. Raises TooMuchWork."""
     if not finder.is_needed:
         return []
-    found = list(_walk(value, ROOT, ROOT, finder, budget))
+    found = list(_PartSearch(finder, budget).walk(value, ROOT, ROOT))
     if is_cut and isinstance(value, str) and (start := _find_tail(value)) < len(value):
         found.append(MaskedPart(ROOT, start, len(value), CUT_OFF))
     return found
@@ -159,61 +171,119 @@ def _shorten(part: MaskedPart) -> MaskedPart:
     return part if path == part.path else MaskedPart(path, None, None, part.name)
 
 
-def _walk(value: Any, path: str, above: str, finder: Finder, budget: SearchBudget) -> Iterator[MaskedPart]:
-    kind = type(value)
-    if kind is str:
-        yield from _of_text(value, path, above, finder, budget)
-    elif kind is dict:
-        named = next((one for key in value for one in finder.find(key, budget)), None)
-        if named is not None:
-            yield MaskedPart(path, None, None, _name(named[2]))
+class _PartSearch:
+    """One search of a result."""
+
+    def __init__(self, finder: Finder, budget: SearchBudget) -> None:
+        self._finder, self._budget = finder, budget
+        self._open: tuple[str, str] | None = None
+        """Path and name of a private key whose end has not come yet."""
+
+    def walk(self, value: Any, path: str, above: str) -> Iterator[MaskedPart]:
+        """Yield the parts of a value that are to be hidden."""
+        kind = type(value)
+        if kind is str:
+            yield from self._of_text(value, path, above)
+        elif kind is dict:
+            named = next((one for key in value for one in self._find(key)), None)
+            if named is not None:
+                yield MaskedPart(path, None, None, _name(named[2]))
+                return
+            for key, one in value.items():
+                if NAMES_OF_KEYS.search(key):
+                    yield from self._of_named(key, one, path_to(path, key))
+                yield from self.walk(one, path_to(path, key), path)
+        elif kind is list:
+            for at, one in enumerate(value):
+                yield from self.walk(one, path_to(path, at), path)
+        elif (kind is int or kind is float) and (found := self._find(str(value))):
+            yield MaskedPart(path, None, None, _name(found[0][2]))
+
+    def _find(self, text: str) -> list[tuple[int, int, MaskSource | str]]:
+        return self._finder.find(text, self._budget)
+
+    def _of_text(self, text: str, path: str, above: str) -> Iterator[MaskedPart]:
+        if self._open is not None and is_closed(text):
+            first, name = self._open
+            yield MaskedPart(_join_paths(first, path), None, None, name)
+            self._open = None
+        plain, places = text, _Places()
+        for _ in range(1 + _LEVELS):
+            for start, end, source in self._find(plain):
+                name = _name(source)
+                if (
+                    isinstance(source, MaskSource)
+                    and above != path
+                    and is_open(source.kind, plain[start:end])
+                ):
+                    yield MaskedPart(above, None, None, name)  # its lines may be values of their own
+                    self._open = path, name
+                yield MaskedPart(path, places.of(start), places.of(end), name)
+            if "\\" not in plain:
+                return
+            self._budget.spend(len(plain))
+            plain, places = _read_escapes(plain, places)
+
+    def _of_named(self, name: str, value: Any, path: str) -> Iterator[MaskedPart]:
+        """Find what only the name before it tells, such as a secret access key; also in a list of texts."""
+        if type(value) is list:
+            for at, one in enumerate(value):
+                if type(one) is str:
+                    yield from self._of_named(name, one, path_to(path, at))
+        if type(value) is not str:
             return
-        for key, one in value.items():
-            yield from _walk(one, path_to(path, key), path, finder, budget)
-    elif kind is list:
-        for at, one in enumerate(value):
-            yield from _walk(one, path_to(path, at), path, finder, budget)
-    elif (kind is int or kind is float) and (found := finder.find(str(value), budget)):
-        yield MaskedPart(path, None, None, _name(found[0][2]))
+        before = f"{name}: "
+        for start, end, source in self._find(before + value):
+            if end > len(before):
+                first = max(0, start - len(before))
+                yield MaskedPart(path, first, end - len(before), _name(source))
 
 
-def _of_text(text: str, path: str, above: str, finder: Finder, budget: SearchBudget) -> Iterator[MaskedPart]:
-    found = finder.find(text, budget)
-    for start, end, source in found:
-        name = _name(source)
-        if isinstance(source, MaskSource) and above != path and is_open(source.kind, text[start:end]):
-            yield MaskedPart(above, None, None, name)  # its lines may be values of their own
-        yield MaskedPart(path, start, end, name)
-    if "\\" in text and (name := _find_escaped(text, finder, budget, _LEVELS)):
-        yield MaskedPart(path, None, None, name)
+class _Places:
+    """Places in a text for those in the same text with its escapes read."""
+
+    def __init__(self, before: "_Places | None" = None) -> None:
+        self._before = before
+        """Places in the text as it was written, where this one is itself read of escapes."""
+        self._read, self._written = [0], [0]
+        """Places at which a piece without escapes begins, in both texts."""
+
+    def begin(self, read: int, written: int) -> None:
+        """Note that a piece without escapes, or the letter of an escape, begins."""
+        self._read.append(read)
+        self._written.append(written)
+
+    def of(self, place: int) -> int:
+        """Return the place in the text as it was written."""
+        at = bisect.bisect_right(self._read, place) - 1
+        written = self._written[at] + place - self._read[at]
+        return written if self._before is None else self._before.of(written)
 
 
-def _find_escaped(text: str, finder: Finder, budget: SearchBudget, levels: int) -> str:
-    """Return the name of a part that a text holds only as escapes of JSON; empty without one."""
-    if (inner := read_json_text(text)) is MISSING or levels == 0:
-        return ""
-    if inner is UNSEEN:
-        return ""  # no reader is sure of it; it was searched as it stands
-    for one in _list_texts(inner):
-        budget.spend(_EACH_TEXT)
-        for start, end, source in finder.find(one, budget):
-            if one[start:end] not in text:
-                return _name(source)
-        if "\\" in one and (name := _find_escaped(one, finder, budget, levels - 1)):
-            return name
-    return ""
+def _read_escapes(text: str, before: _Places) -> tuple[str, _Places]:
+    """Return a text with its escapes read, and the places; `before` are those of the text."""
+    places, parts, at, length = _Places(before), list[str](), 0, 0
+    for escape in _ESCAPE.finditer(text):
+        parts += [text[at : escape.start()], _meaning(escape)]
+        length += escape.start() - at + 1
+        at = escape.end()
+        places.begin(length - 1, escape.start())
+        places.begin(length, at)
+    return "".join([*parts, text[at:]]), places
 
 
-def _list_texts(value: Any) -> Iterator[str]:
-    level = [value]
-    while level:
-        one = level.pop()
-        if type(one) is dict:
-            level += [*one, *one.values()]
-        elif type(one) is list:
-            level += one
-        elif type(one) is str:
-            yield one
+def _meaning(escape: re.Match[str]) -> str:
+    *codes, octal, letter = escape.groups()
+    if code := next(filter(None, codes), None):
+        return chr(int(code, 16))
+    return chr(int(octal, 8)) if octal else _SPACES.get(letter, letter)
+
+
+def _join_paths(one: str, other: str) -> str:
+    """Return the path of the smallest value that has what is at both."""
+    ones, others = one.split("/"), other.split("/")
+    count = next((at for at, pair in enumerate(zip(ones, others, strict=False)) if pair[0] != pair[1]), None)
+    return "/".join(ones[: min(len(ones), len(others)) if count is None else count])
 
 
 def _name(source: MaskSource | str) -> str:
@@ -223,17 +293,13 @@ def _name(source: MaskSource | str) -> str:
 def _find_tail(text: str) -> int:
     """Return where the last word of a text begins, at most 512 characters before its end.
 
-    Groups of digits with one sign between them are one word.
+    Digits that a card's number may have together are one word.
     """
     at, least = len(text), max(0, len(text) - _MAX_TAIL)
-    while at > least:
-        before = text[at - 1]
-        if before.isspace() and not (
-            at < len(text) and text[at].isdigit() and text[at - 2 : at - 1].isdigit()
-        ):
-            break
+    while at > least and not text[at - 1].isspace():
         at -= 1
-    return at
+    digits = DIGITS_AT_END.search(text, least)
+    return at if digits is None else min(at, digits.start())
 
 
 def list_names(parts: Sequence[MaskedPart]) -> list[str]:

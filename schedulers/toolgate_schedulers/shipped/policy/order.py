@@ -13,7 +13,7 @@ import re
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_CEILING, Context, Decimal, InvalidOperation, localcontext
 from itertools import chain
 from typing import Any, Final, Literal, NamedTuple
 
@@ -423,15 +423,19 @@ def _add_up(
         [read_amount(path, one) for one in all_]
         for all_ in ([arguments], [run.arguments for run in sure], [run.arguments for run in before])
     )
-    if (least := _total([*own, *ran])) is None or least > most:
+    bound = Decimal(str(most))  # as it is written: 0.3 is no float's neighbour
+    if (least := _total([*own, *ran])) is None or least > bound:
         return "unmet"
     whole = _total([*own, *ran, *may_run])
-    return "met" if whole is not None and whole <= most else "under way"
+    return "met" if whole is not None and whole <= bound else "under way"
 
 
 def _total(amounts: Sequence[Decimal | None]) -> Decimal | None:
     known = [one for one in amounts if one is not None]
-    return sum(known, Decimal(0)) if len(known) == len(amounts) else None
+    if len(known) != len(amounts):
+        return None
+    with localcontext(_UPWARDS):
+        return sum(known, Decimal(0))
 
 
 def read_amount(path: str, arguments: Mapping[str, Any]) -> Decimal | None:
@@ -448,6 +452,8 @@ def read_amount(path: str, arguments: Mapping[str, Any]) -> Decimal | None:
 
 
 _MAX_AMOUNT: Final = 64
+_UPWARDS: Final = Context(prec=2 * _MAX_AMOUNT, rounding=ROUND_CEILING)
+"""How sums are rounded that have more digits than amounts do: against the call."""
 
 
 def new_history(rules: Sequence[OrderMatcher]) -> CallHistory:
@@ -535,7 +541,8 @@ def _look_up(need: Precondition, call: ToolSelecting) -> _Wanted:
 def _fits(need: Precondition, wanted: _Wanted, run: PastCall, seen: SeenResult | None, unseen: bool) -> bool:
     truth = every(_agree(values, there, run, seen) for values, there in wanted)
     if truth is not False and need.when:
-        truth = every((truth, holds(need.when, run.arguments)))
+        # What lets a call run needs each element of a list, what forbids it one.
+        truth = every((truth, holds(need.when, run.arguments, "any" if unseen else "all")))
     if truth is not False and need.result:
         truth = every((truth, seen.truth if seen is not None else None))
     return unseen if truth is None else truth

@@ -23,7 +23,7 @@ from toolgate_bus.protocol.events import (
     ToolSelecting,
     Verdict,
 )
-from toolgate_bus.protocol.names import MAX_REASON, MAX_RULE, MAX_SESSION_LABELS
+from toolgate_bus.protocol.names import MAX_REASON, MAX_RULE
 from toolgate_bus.ruling.conditions.json_texts import MAX_TEXT
 from toolgate_bus.ruling.conditions.matching import as_each_agent
 from toolgate_bus.ruling.observed import Observation, add_observations
@@ -151,7 +151,7 @@ def _join_labels(rules: Iterable[PolicyRule]) -> dict[str, tuple[str, ...]]:
     for rule in rules:
         for name, values in (rule.label or {}).items():
             found.setdefault(name, {}).update(dict.fromkeys(values))
-    return {name: tuple(values)[:MAX_SESSION_LABELS] for name, values in found.items()}
+    return {name: tuple(values) for name, values in found.items()}
 
 
 def _label(verdict: Verdict, labels: dict[str, Any]) -> Verdict:

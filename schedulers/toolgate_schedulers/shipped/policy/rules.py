@@ -12,6 +12,7 @@ from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.protocol.names import LABEL_PATTERN, MAX_SESSION_LABELS
 from toolgate_bus.ruling.conditions import globs, patterns
+from toolgate_bus.ruling.conditions.arguments import path_names
 from toolgate_bus.ruling.conditions.conditions import Condition, Quantifier, Truth, every, holds_at, opposite
 from toolgate_bus.ruling.conditions.matching import AnyQuestion, Unknown, check_unique
 from toolgate_bus.ruling.conditions.result_paths import (
@@ -167,12 +168,19 @@ class PolicyRule(OrderMatcher):
                     raise ValueError(f"{field}: is for results: give on: result, input or output")
         elif self.is_ordered:
             raise ValueError("after, unless_after and at_most are for calls, not for on: " + self.on)
-        if self.on != "result":
+        if self.on == "result":
+            for point, tool in POINTS.items():
+                if tool in self.tools:
+                    raise ValueError(f"tools: {tool} gives no result: give on: {point} in a rule of its own")
+        else:
             if self.success is not None:
                 raise ValueError("success: is for results: give on: result")
             fields = (path for line in self.mask or () for path in line.fields or ())
             for path in filter(names_result, (*self.when, *self.unless, *fields)):
                 raise ValueError(f"{path}: only a rule with on: result sees a result")
+            for path in (*self.when, *self.unless) if self.on in POINTS else ():
+                if path_names(path)[0][0] != "text":
+                    raise ValueError(f"{path}: a rule on {self.on} sees `text`, and nothing else")
         if (self.mask or self.label) and self.action is not None:
             raise ValueError("action: goes with neither mask nor label: write two rules")
         if self.mode == "observe" and self.label:
@@ -277,9 +285,14 @@ class PolicyConfig(StrictModel):
     def _says_something(self) -> "PolicyConfig":
         if self.model_fields_set <= {"mode"}:
             raise ValueError("is empty: give rules, or a default (allow, deny or ask)")
-        labels = [rule.label for rule in self.rules if rule.label]
-        if len({name for one in labels for name in one}) > MAX_SESSION_LABELS:
-            raise ValueError(f"rules: label: at most {MAX_SESSION_LABELS} different labels can be given")
+        labels: dict[str, set[str]] = {}
+        for rule in self.rules:
+            for name, values in (rule.label or {}).items():
+                labels.setdefault(name, set()).update(values)
+        if max(map(len, (labels, *labels.values()))) > MAX_SESSION_LABELS:
+            raise ValueError(
+                f"rules: label: a session can bear {MAX_SESSION_LABELS} labels, and as many values of each"
+            )
         if circle := sorted(find_circle([rule for rule in self.rules if rule.mode == "enforce"])):
             names = ", ".join(circle[:MAX_TOLD])
             raise ValueError(

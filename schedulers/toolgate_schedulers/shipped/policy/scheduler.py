@@ -150,6 +150,8 @@ class Policy:
         for rule in config.rules:
             if any(line.kind == "secrets" for line in rule.mask or ()):
                 load_detectors()
+            if rule.mask:
+                _ = rule.finder  # now: it takes longer to make than the first result may wait
         if config.needs_results:
             self.phases = (*self.phases, "result")
         if config.reads_session_labels:

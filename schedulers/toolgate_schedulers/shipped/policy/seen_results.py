@@ -38,7 +38,7 @@ def look_at_result(needs: Iterable[Precondition], call: ToolSelecting) -> dict[s
     for need in needs:
         if globs.either(need.tool, call.tool_name):
             truth: Truth = every(
-                result.holds(path if names_result(path) else f"{RESULT}.{path}", condition)
+                result.holds_either_way(path if names_result(path) else f"{RESULT}.{path}", condition)
                 for path, condition in need.result.items()
             )
             found[need.digest] = SeenResult(truth, {path: _read(result, path) for path in need.result_paths})
