@@ -18,6 +18,7 @@ from toolgate_bus.protocol.events import (
     ReceivedVerdict,
     Replace,
 )
+from toolgate_bus.ruling.results import path_to
 from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.decision.config import parse
 from toolgate_orchestrator.decision.gate import Gate
@@ -260,7 +261,7 @@ async def test_what_cannot_be_followed_withholds(world):
         in_turn(Mask(parts=[("/x", None, None, "")]), Mask(parts=[("", 0, 999, "")]), Modify(tool="read"))
     )
     assert (made.outcome, made.why) == ("withheld", "denied")
-    assert "cannot be followed: it hides a part that the result does not have ('/x')" in made.reason
+    assert "cannot be followed: it hides a part that the result does not have." in made.reason
     gate = await world.gate()
     assert (await given(gate)).outcome == "withheld"
     assert "the call had run already" in (await given(gate)).reason
@@ -283,6 +284,21 @@ async def test_a_fault_of_the_gate_withholds(world, monkeypatch):
     )
     made = await given(gate)
     assert (made.outcome, made.why) == ("withheld", "gate_failed")
+
+
+@pytest.mark.parametrize("result", [["fine"], {"a": ("fine",)}], ids=["JSON", "not JSON"])
+async def test_a_result_that_is_changed_while_it_is_ruled_on_is_withheld(world, result):
+    def change(call):
+        if isinstance(result, list):
+            result.append(KEY)
+        else:
+            result["b"] = KEY
+        return Continue()
+
+    await world.scheduler("a", change, **RESULTS)
+    made = await given(await world.gate(), result)
+    assert (made.outcome, made.why) == ("withheld", "gate_failed")
+    assert KEY not in str(made)
 
 
 async def test_arguments_that_no_rule_can_read_withhold_where_somebody_is_required(world):
@@ -603,6 +619,18 @@ async def test_the_record_has_who_masked_what_where_and_no_text_of_the_result(wo
     assert [count() for count in counts] == [1, 1, 1]
 
 
+async def test_no_path_in_the_record_has_a_hidden_key(world):
+    url = "https://ann:pw@h/~x"
+
+    def mask(call):
+        return Mask(parts=[("/url", None, None, ""), (path_to("/by", url), None, None, "")])
+
+    await world.scheduler("a", mask, **RESULTS)
+    made = await given(await world.gate(), {"url": url, "by": {url: "secret"}})
+    assert made.value == {"url": "[withheld]", "by": {"[withheld]": "[withheld]"}}
+    assert facts(world)[0]["verdicts"][0]["masks"][1][0] == "/by/[withheld]"
+
+
 @pytest.mark.parametrize(
     "odd", [{}, {"agent": "\u27e6redacted:"}, {"session": "\ud83d"}, {"agent": "a" * 9000}]
 )
@@ -636,9 +664,25 @@ async def test_the_short_record_of_a_result_that_all_let_pass_says_what_the_long
     ]
 
 
-async def test_who_denies_and_quotes_what_another_hides_tells_nobody(world):
-    await world.scheduler("a", hide(), **RESULTS)
-    await world.scheduler("b", Deny(reason=f"it has {KEY} in it"), **RESULTS)
+@pytest.mark.parametrize("first", ["mask", "denial"])
+async def test_who_denies_and_quotes_what_another_hides_tells_nobody(world, first):
+    others = asyncio.Event()
+
+    async def answer(call, one):
+        if one != first:
+            await others.wait()
+            await many_steps()
+        others.set()
+        return hide()(call) if one == "mask" else Deny(reason=f"it has {KEY} in it")
+
+    async def mask(call):
+        return await answer(call, "mask")
+
+    async def deny(call):
+        return await answer(call, "denial")
+
+    await world.scheduler("a", mask, **RESULTS)
+    await world.scheduler("b", deny, **RESULTS)
     made = await given(await world.gate())
     assert made.value == "The tool ran, but its result is withheld: it has [withheld] in it"
     assert KEY.encode() not in b"".join(world.hub.facts)
