@@ -368,6 +368,15 @@ MUTANTS = (
     ),
     Mutant(
         "results",
+        "what a block raises when its reader failed is seen by no rule",
+        f"{ORCHESTRATOR}/guard/streams.py",
+        "error if rules is None or error is thrown else rules.fail(error).show_now()",
+        "error if rules is None or thrown else rules.fail(error).show_now()",
+        "../acceptance/guard/test_guard_results.py"
+        "::test_what_a_block_raises_when_its_reader_failed_is_ruled_on_and_the_readers_own_error_is_not",
+    ),
+    Mutant(
+        "results",
         "what was changed after the question is given",
         _RULER,
         "and not call.results[0].is_of(result):",

@@ -194,6 +194,44 @@ async def test_of_an_error_that_is_cut_nothing_unseen_is_given_and_the_cut_is_to
     assert str(shown).startswith("fine\n[cut off here: ")
 
 
+async def test_what_a_block_raises_when_its_reader_failed_is_ruled_on_and_the_readers_own_error_is_not(
+    read_by,
+):
+    guard, own = read_by(), ValueError(TEXT)
+
+    @guard.tool
+    @contextlib.contextmanager
+    def block(fails):
+        try:
+            yield "a piece"
+        except ValueError:
+            if fails:
+                raise RuntimeError(TEXT) from None
+            raise
+
+    @guard.tool
+    @contextlib.asynccontextmanager
+    async def later_block(fails):
+        with block.__wrapped__(fails) as piece:
+            yield piece
+
+    def enter(fails):
+        with block(fails):
+            raise own
+
+    async def enter_later(fails):
+        async with later_block(fails):
+            raise own
+
+    for run in (lambda fails: asyncio.to_thread(enter, fails), enter_later):
+        with pytest.raises(RuntimeError) as seen:
+            await run(fails=True)
+        assert str(seen.value) == MASKED
+        with pytest.raises(ValueError, match=KEY) as seen:
+            await run(fails=False)
+        assert seen.value is own
+
+
 async def test_by_hand_it_is_awaited_in_any_loop_or_waited_for_in_any_thread(read_by, schedulers):
     guard = read_by()
 
