@@ -377,6 +377,14 @@ MUTANTS = (
     ),
     Mutant(
         "results",
+        "who watches a result that is held reads what another scheduler hides",
+        f"{ORCHESTRATOR}/decision/round/dispatcher.py",
+        "heard.verdict.reason if heard.phase != RESULT else None",
+        "heard.verdict.reason",
+        f"{_RULED}::test_a_hold_that_ends_in_a_mask_masks_and_nobody_is_told_its_reason",
+    ),
+    Mutant(
+        "results",
         "what was changed after the question is given",
         _RULER,
         "and not call.results[0].is_of(result):",

@@ -178,14 +178,17 @@ async def test_a_hold_that_ends_in_no_answer_withholds(world):
     assert (made.outcome, made.why, made.scheduler) == ("withheld", "expired", "a")
 
 
-async def test_a_hold_that_ends_in_a_mask_masks(world):
+async def test_a_hold_that_ends_in_a_mask_masks_and_nobody_is_told_its_reason(world):
     async def hold(call):
-        yield Hold(seconds=5)
+        yield Hold(seconds=5, reason=f"is {KEY} known?")
         yield hide()(call)
 
     await world.scheduler("a", hold, streams=True, **RESULTS)
-    made = await given(await world.gate())
+    held = []
+    made = await given(await world.gate(), on_hold=held.append)
     assert made.value == "the key is [withheld: key], keep it"
+    assert [(one.scheduler, one.reason) for one in held] == [("a", None)]
+    assert KEY.encode() not in b"".join(world.hub.facts)
 
 
 @pytest.mark.parametrize(
