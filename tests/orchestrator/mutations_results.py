@@ -385,6 +385,14 @@ MUTANTS = (
     ),
     Mutant(
         "results",
+        "an objection that is too large to be read is silence",
+        f"{BUS}/protocol/packing.py",
+        "                reader.skip()  # whatever it is, and however large",
+        "                reader.unpack()",
+        f"{_RULED}::test_unreadable_objections_to_a_result_withhold_it",
+    ),
+    Mutant(
+        "results",
         "what was changed after the question is given",
         _RULER,
         "and not call.results[0].is_of(result):",

@@ -415,16 +415,19 @@ async def test_a_denial_that_comes_while_a_person_is_asked_withholds(world):
     assert counted() == 1
 
 
+@pytest.mark.parametrize(
+    "broken", ["all", [["", 0, 1, ""]] * 2000, b"bytes", {1: 2}], ids=lambda one: type(one)
+)
 @pytest.mark.parametrize("action", ["mask", "replace", "deny", "hold", "ask_user"])
-async def test_unreadable_objections_to_a_result_withhold_it(world, action):
+async def test_unreadable_objections_to_a_result_withhold_it(world, action, broken):
     async def rogue(call):
-        body = packing.pack({"action": action, "parts": "all", "seconds": "x", "priority": "high"})
+        body = packing.pack({"parts": broken, "action": action, "seconds": "x", "priority": "high"})
         item = packing.item(bytes.fromhex(call.id), packing.NUMBERS["result", False], body, None, 2)
         bus.answer(gate._client.bus.orchestrator, item)
         await never(call)
 
     bus = await world.scheduler("a", rogue, **RESULTS)
-    gate = await world.gate()
+    gate = await world.gate(patience_ms=5_000)
     made = await given(gate)
     assert made.outcome == "withheld"
     assert "objected to its result in words that cannot be read" in made.reason
