@@ -164,8 +164,8 @@ _CHANGES = (
     (
         "a name behind the cut, which nobody saw, is given",
         f"{_AGENTS}/claude_output.py",
-        "            if not all(key in given or _is_field(key, self._hidden) for key in own):  # behind the cut",
-        "            if False:",
+        "if not all(key in given or _is_field(key, self._hidden) for key in own):",
+        "if False:",
         f"{_GIVEN}::test_of_a_long_output_no_name_is_given_that_nobody_saw",
     ),
     (
