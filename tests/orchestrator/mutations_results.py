@@ -393,6 +393,15 @@ MUTANTS = (
     ),
     Mutant(
         "results",
+        "the code of an error that is ruled on is recorded",
+        f"{ORCHESTRATOR}/guard/reports.py",
+        'if is_ruled_on and not is_common(told.get("signal")):',
+        "if False:",
+        "../acceptance/guard/test_guard_results.py"
+        "::test_no_word_of_what_was_hidden_is_in_a_fact_or_in_the_log",
+    ),
+    Mutant(
+        "results",
         "what was changed after the question is given",
         _RULER,
         "and not call.results[0].is_of(result):",

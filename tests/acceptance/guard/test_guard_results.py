@@ -331,21 +331,25 @@ async def test_no_word_of_what_was_hidden_is_in_a_fact_or_in_the_log(read_by, sc
     guard = read_by()
 
     def fail(*_):
-        raise ValueError(TEXT)
+        error = ValueError(TEXT)
+        error.code, error.retry_after = KEY, 7
+        raise error
 
     await guard.run(Call("look", {}), lambda *_: TEXT, denied=str)
     await guard.run(Call("look", {}), fail, denied=str, failed=lambda *_: None)
     ruling = await guard.rule(Call("look", {}))
     assert await ruling.fail(TEXT) == MASKED
+    await (await guard.rule(Call("look", {}))).fail("hunter2")
     await guard.flush()
     commands = RedisCommands(schedulers.url, "test-guard-results")
     facts = await FactsReader(commands, schedulers.namespace).read_all()
     await commands.aclose()
     ends = [one for one in facts if one["event"] in ("tool:post", "tool:error")]
-    assert [one["event"] for one in ends] == ["tool:post", "tool:error", "tool:error"]
-    assert [one.get("error") for one in ends] == [None, "ValueError", "ToolError"]
+    assert [one["event"] for one in ends] == ["tool:post", *["tool:error"] * 3]
+    assert [one.get("error") for one in ends] == [None, "ValueError", "ToolError", "ToolError"]
+    assert (ends[1].get("signal"), ends[1]["retry_after"]) == (None, 7)
     assert "digest" not in ends[0]
-    assert len([one for one in facts if one["event"] == "tool:result"]) == 3
+    assert len([one for one in facts if one["event"] == "tool:result"]) == 4
     assert KEY not in str(facts)
     assert KEY not in caplog.text
 
