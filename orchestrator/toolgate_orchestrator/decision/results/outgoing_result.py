@@ -213,6 +213,8 @@ def explain_mask(outgoing: OutgoingResult, mask: Mask) -> str:
     """Return why a mask cannot be applied to a result; empty if it can."""
     try:
         check_parts(outgoing.value, outgoing.find_own(mask.parts))
+        if outgoing.marked:  # what is below a mark was not sent
+            check_parts(outgoing.read_sent(), mask.parts)
     except UnknownPart:  # its path may quote what another scheduler hides; the record has it
         return "it hides a part that the result does not have"
     return ""

@@ -270,6 +270,14 @@ async def test_what_cannot_be_followed_withholds(world):
     assert "the call had run already" in (await given(gate)).reason
 
 
+async def test_a_part_below_a_mark_was_not_sent_and_cannot_be_masked(world):
+    await world.scheduler("a", Mask(parts=[("/user/name", None, None, "")]), **RESULTS)
+    await world.scheduler("b", AskUser(prompt="show it?"), **RESULTS)
+    made = await given(await world.gate(redact={"fields": ["user"]}), {"user": {"name": "ann"}})
+    assert (made.outcome, made.why) == ("withheld", "denied")
+    assert "a part that the result does not have" in made.reason
+
+
 async def test_masks_and_replacements_of_calls_deny_them(world):
     await world.scheduler("a", in_turn(Mask(parts=[("", None, None, "")]), Replace(result="x")))
     gate = await world.gate()
