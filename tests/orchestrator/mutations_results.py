@@ -402,6 +402,16 @@ MUTANTS = (
     ),
     Mutant(
         "results",
+        "whoever reads a report twice is given the tool's own result",
+        f"{ORCHESTRATOR}/guard/results.py",
+        "            self._given = await give(self._ruling, self._result, success=self._success)\n"
+        "        return self._given\n",
+        "            ruling, self._ruling = self._ruling, None\n"
+        "            return await give(ruling, self._result, success=self._success)\n",
+        "../acceptance/guard/test_guard_results.py::test_whoever_reads_it_twice_is_given_the_same_twice",
+    ),
+    Mutant(
+        "results",
         "what was changed after the question is given",
         _RULER,
         "and not call.results[0].is_of(result):",

@@ -263,6 +263,26 @@ async def test_by_hand_it_is_awaited_in_any_loop_or_waited_for_in_any_thread(rea
         assert KEY not in piece
 
 
+async def test_whoever_reads_it_twice_is_given_the_same_twice(read_by):
+    guard = read_by()
+
+    def read_late():
+        report = guard.rule_sync(Call("look", {})).succeed(TEXT)
+        return report.wait(), report.wait(), report.given_now().value
+
+    report = (await guard.rule(Call("look", {}))).succeed(TEXT)
+    assert [await report, await report, (await report.given()).value] == [MASKED] * 3
+    assert await asyncio.to_thread(read_late) == (MASKED,) * 3
+    report = (await guard.rule(Call("look", {}))).succeed(TEXT)
+    assert await asyncio.gather(report.given(), report.given()) == [await report.given()] * 2
+    report = (await guard.rule(Call("look", {}))).succeed(TEXT)
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(report.given(), 0)
+    assert await report == MASKED
+    error = (await guard.rule(Call("look", {}))).fail(ValueError(TEXT))
+    assert [str(await error), str(await error)] == [MASKED] * 2
+
+
 async def test_who_does_not_await_it_is_told_once_what_to_write(read_by, schedulers, caplog, monkeypatch):
     monkeypatch.setattr(results, "_told", set())
     guard = read_by()
