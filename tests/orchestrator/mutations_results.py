@@ -412,6 +412,15 @@ MUTANTS = (
     ),
     Mutant(
         "results",
+        "a verdict that comes before masks are known is recorded at once",
+        f"{ORCHESTRATOR}/decision/recorder.py",
+        "        if not call.given:  # it is told after the ruling",
+        "        if False:  # it is told after the ruling",
+        f"{_RULED}"
+        "::test_a_shadow_that_quotes_what_another_hides_before_that_is_known_tells_the_record_nothing",
+    ),
+    Mutant(
+        "results",
         "what was changed after the question is given",
         _RULER,
         "and not call.results[0].is_of(result):",

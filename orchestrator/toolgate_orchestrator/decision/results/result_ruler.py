@@ -86,6 +86,8 @@ class ResultRuler:
             self._dispatcher.end(call)
             try:
                 self._record(call, given)
+                for late in call.late_verdicts:
+                    self._recorder.late(call, late)
             except Exception as error:  # noqa: BLE001 - the ruling stands, recorded or not
                 note_fault("record", error)
         for subscriber in tuple(self.subscribers):
@@ -236,9 +238,7 @@ class ResultRuler:
         if is_agreed:
             self._recorder.note_released(call, fact)
             return
-        if disagreeing := find_disagreeing(
-            (*call.heard, *call.late_shadows), call.results, call.hidden, call.given
-        ):
+        if disagreeing := find_disagreeing(call.heard, call.results, call.hidden, call.given):
             call.name_shadows(disagreeing)
             fact["disagreeing"] = list(disagreeing)
         if call.silent:
