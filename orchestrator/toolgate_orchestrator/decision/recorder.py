@@ -178,8 +178,6 @@ class DecisionRecorder:
                 fields["disagreeing"] = list(names)
         metrics.record(fields)
         self._keep(lambda seq, at: record.other_fact(fields, seq, at))
-        for subscriber in tuple(self.late_subscribers):
-            call_guarded(subscriber, call.question.id, told)
 
     def note(self, event: str, data: Mapping[str, Any]) -> None:
         """Count and record any other fact. Fields that are not the engine's are redacted, as arguments are.

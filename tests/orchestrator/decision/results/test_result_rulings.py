@@ -731,9 +731,11 @@ async def test_a_shadow_that_would_have_changed_what_was_given_is_counted_once_a
 async def test_a_shadow_that_quotes_what_another_hides_before_that_is_known_tells_the_record_nothing(world):
     await world.scheduler("judge", hide(), **RESULTS)
     await world.scheduler("trial", Deny(reason=f"it has {KEY}"), shadow=True, **RESULTS)
-    made = await given(await world.gate())
+    gate, heard = await world.gate(), []
+    gate.subscribe_late(lambda *told: heard.append(told))
+    made = await given(gate)
     await many_steps()
-    assert made.outcome == "masked"
+    assert (made.outcome, heard) == ("masked", [])
     told = [*(one for fact in facts(world) for one in fact["verdicts"]), *facts(world, "verdict")]
     assert [one["reason"] for one in told if one["scheduler"] == "trial"] == ["it has [withheld]"]
     assert KEY.encode() not in b"".join(world.hub.facts)
