@@ -9,11 +9,12 @@ imports the product's masks.
 
 import json
 import random
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 SCHEDULERS = ("alpha", "beta", "gamma")
-ALPHABETS = ("abcdefghij0123456789", "äöüß🔑€abc", 'ab"\\\n\t/xy', "sk-0123456789")
+ALPHABETS = ("abcdefghij0123456789", "äöüß🔑€abc", 'ab"\\\n\t/xy', "sk-0123456789", "a&<>/é🔑")
 ANSWERS = (
     *("continue",) * 5,
     *("mask",) * 10,
@@ -21,6 +22,20 @@ ANSWERS = (
     *("deny", "ask_user", "broken"),
 )
 """What schedulers do, the usual more often."""
+
+
+def write_as_go(value: Any) -> str:
+    """Return JSON as Go writes it: safe within HTML."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
+
+
+def write_as_php(value: Any) -> str:
+    """Return JSON as PHP writes it: slashes are escaped, too."""
+    return json.dumps(value).replace("/", r"\/")
+
+
+WRITERS = (json.dumps, lambda value: json.dumps(value, ensure_ascii=False), write_as_go, write_as_php)
 
 
 @dataclass(frozen=True)
@@ -108,7 +123,7 @@ def make_text(draw: random.Random, secrets: tuple[str, ...], most: int) -> str:
     parts = []
     for _ in range(draw.randint(1, most)):
         secret = draw.choice(secrets)
-        inner = json.dumps({"in": secret}, ensure_ascii=draw.random() < 0.5)
+        inner = draw.choice(WRITERS)({"in": secret})
         parts.append(
             draw.choice(
                 (
@@ -175,7 +190,9 @@ def _draw_masks(
 def leaks(data: Any, secrets: set[str]) -> list[str]:
     """Return those of the secrets that can be read in a value or in bytes, in whatever form."""
     text = data.decode(errors="replace") if isinstance(data, bytes) else "\n".join(every_text(data))
-    return [secret for secret in sorted(secrets) if any(form in text for form in forms(secret))]
+    # Other writers of JSON escape as they like.
+    plain = re.sub(r"\\+u00([0-9A-Fa-f]{2})", lambda found: chr(int(found[1], 16)), text.replace("\\/", "/"))
+    return [secret for secret in sorted(secrets) if any(form in text + plain for form in forms(secret))]
 
 
 def every_text(value: Any) -> list[str]:

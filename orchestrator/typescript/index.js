@@ -17,6 +17,7 @@ export { SidecarClient, SidecarError, defaultSocket };
 
 const REFUSED = "The tool call was denied: ";
 const WITHHELD = "The tool ran, but its result is withheld: ";
+const CHANGED = "it was changed while it was ruled on.";
 /** Characters of a text that are sent: the sidecar gives back fewer, and says where it cut. */
 const MAX_RESULT = 256 * 1024;
 const TIMEOUT_MS = 55_000;
@@ -155,10 +156,12 @@ export class Guard {
     const over = Date.now() + holdMs;
     try {
       const body = { id: ruling.id, result: sent, success, can: ["wait"], timeout_ms: timeoutMs };
+      const asked = JSON.stringify(body);
       let given = await this.#ask("/v1/result", body, signal);
       while (given.outcome === "pending" && Date.now() < over) given = await this.#ask("/v1/result", body, signal);
       if (given.outcome === "pending") return withhold("expired", "it was held, and nobody answered in time.");
-      return given.outcome === "released" ? { ...given, result } : given;
+      if (given.outcome !== "released") return given;
+      return JSON.stringify(body) === asked ? { ...given, result } : withhold("gate_failed", CHANGED);
     } catch (error) {
       if (signal?.aborted) throw error;
       if (this.#options.onFault === "continue" && error instanceof SidecarError && error.status === 0) {
@@ -310,13 +313,31 @@ function kindOf(error) {
   return (error instanceof Error ? error.name : typeof error).slice(0, 256);
 }
 
-/** The words of an error, and of those that caused it: all of them reach whoever catches it. */
+/**
+ * The words of an error, of its members and of what caused it: all of them reach whoever catches it. Of more
+ * than is ever sent there are so many that the end is cut off.
+ */
 function wordsOf(error) {
-  const words = [];
-  for (let one = error; one instanceof Error && words.length < 8; one = one.cause) {
-    words.push(`${one.name}: ${one.message}`);
+  const seen = new Set();
+  const left = [["", error]];
+  let words = "";
+  while (left.length && words.length <= MAX_RESULT) {
+    const [why, one] = left.pop();
+    if (seen.has(one)) continue;
+    seen.add(one);
+    words += why + (one instanceof Error ? `${one.name}: ${one.message}` : textOf(one));
+    if (one instanceof Error && one.cause !== undefined) left.push(["\ncaused by ", one.cause]);
+    if (one instanceof AggregateError) left.push(...one.errors.map((member) => ["\nmember: ", member]).reverse());
   }
-  return words.length ? words.join("\ncaused by ") : String(error);
+  return words;
+}
+
+function textOf(value) {
+  try {
+    return typeof value === "object" ? JSON.stringify(value) : String(value);
+  } catch {
+    return "a value that has no text";
+  }
 }
 
 /** The beginning of a text, of whole characters. */

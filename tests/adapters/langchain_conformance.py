@@ -14,7 +14,7 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
-from langgraph.types import Command, interrupt
+from langgraph.types import Command, Send, interrupt
 from toolgate_bus.errors import ConfigError
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.contrib.langchain import ToolgateMiddleware, check
@@ -365,7 +365,7 @@ class TestLangChain(AdapterSuite):
 
         assert run_to_end(talk(), 60) == ["tool:unused", "tool:post"]
 
-    @pytest.mark.parametrize("way", ["artifact", "command", "message", "sync"])
+    @pytest.mark.parametrize("way", ["artifact", "command", "jump", "message", "sync"])
     @pytest.mark.parametrize("page", ["keys", "vault", "broken"])
     def test_callbacks_artifacts_and_commands_show_a_result_as_it_was_ruled_on(self, world, way, page):
         seen, text = [], PAGES.get(page, PAGES["keys"])
@@ -387,7 +387,10 @@ class TestLangChain(AdapterSuite):
             text = give()
             if way in ("artifact", "sync"):
                 return text, {"copy": [text]}
-            told = ToolMessage(text, artifact={"copy": [text]}, tool_call_id=tool_call_id)
+            told = ToolMessage(text, artifact={"copy": [text]}, name=text, tool_call_id=tool_call_id)
+            if way == "jump":
+                state = {"messages": [AIMessage(text, id=text), told], "note": text}
+                return Command(update={"messages": [told]}, goto=[Send("model", state)])
             return told if way == "message" else Command(update={"messages": [told], "note": text})
 
         async def fetch_async(page: str, tool_call_id: Annotated[str, InjectedToolCallId]):
@@ -401,7 +404,7 @@ class TestLangChain(AdapterSuite):
             note: str
 
         with world.guard() as guard:
-            lead = Actor("lead", (calls(Use("fetch", {"page": page}, "c-1")), says("Done.")))
+            lead = Actor("lead", (calls(Use("fetch", {"page": page}, "c-1")), says("Done."), says("Done.")))
             scene = Stage(self.harness, world).scene(lead, guard)
             model, gate = ScriptedModel(voice=scene.voice(lead)), ToolgateMiddleware(guard)
             agent = create_agent(model, [made], middleware=[gate], state_schema=State)

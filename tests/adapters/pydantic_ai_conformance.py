@@ -10,6 +10,7 @@ import sys
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,9 +36,10 @@ from pydantic_ai.usage import RequestUsage
 from pydantic_core import to_jsonable_python
 from toolgate_bus.errors import TurnStop
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.contrib.pydantic_ai import ToolgateCapability
+from toolgate_orchestrator.contrib.pydantic_ai import ToolgateCapability, adapter
 from toolgate_orchestrator.contrib.pydantic_ai.check import EXTERNAL, NATIVE, NO_CAPABILITY, find_gaps
 from toolgate_orchestrator.decision.question.plain_values import to_plain
+from toolgate_orchestrator.decision.results.given_result import GivenResult
 from toolgate_orchestrator.testing import (
     INPUT_TOKENS,
     MODEL,
@@ -304,6 +306,18 @@ class TestPydanticAI(AdapterSuite):
         assert KEY not in masked
         assert CLASSIFIED in withheld
         assert CODE_WORD not in withheld
+
+    def test_a_hidden_text_that_is_a_name_of_the_adapters_own_map_breaks_nothing(self, monkeypatch):
+        class Report(SimpleNamespace):
+            async def given(self):
+                return GivenResult({"return_value": "[withheld]", "[withheld]": "words"}, "masked")
+
+        monkeypatch.setattr(adapter, "EndReport", lambda *_: Report())
+        told = {"is_ruled_on": True, "notice": "", "with_notice": lambda value: value}
+        ruling = SimpleNamespace(**told, report=lambda *_, **__: None)
+        given = run_to_end(adapter.give(ruling, ToolReturn("content", content="words")), 60)
+        assert given.return_value == {"return_value": "[withheld]", "[withheld]": "words"}
+        assert given.content is None
 
     def test_questions_of_one_answer_are_put_together_and_answered_in_another_process(self, world):
         sends = (Use("send", letter("boss"), "c-1"), Use("send", letter("boss2"), "c-2"))

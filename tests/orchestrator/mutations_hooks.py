@@ -157,9 +157,16 @@ _CHANGES = (
     (
         "names in a withheld output may be data",
         f"{_AGENTS}/claude_output.py",
-        "_FIELD.fullmatch(name) and ",
+        "_FIELD.fullmatch(name) is not None and ",
         "",
         f"{_GIVEN}::test_of_a_withheld_output_no_name_is_given_that_may_be_data_or_that_a_rule_hid",
+    ),
+    (
+        "a name behind the cut, which nobody saw, is given",
+        f"{_AGENTS}/claude_output.py",
+        "if not all(key in given or _is_field(key, self._hidden) for key in own):",
+        "if False:",
+        f"{_GIVEN}::test_of_a_long_output_no_name_is_given_that_nobody_saw",
     ),
     (
         "names in a withheld output may be what a rule hid",

@@ -35,7 +35,7 @@ _CHANGES = (
     (
         "a signal with hidden text is recorded",
         f"{_TURN}/calls/ruled_output.py",
-        'elif not is_hidden and (name != "signal" or _is_common(one)):',
+        'elif not is_hidden and (name != "signal" or is_common(one)):',
         "elif not is_hidden:",
         f"{_RESULTS}::test_cost_and_signals_are_those_of_the_real_result",
     ),

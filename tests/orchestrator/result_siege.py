@@ -107,6 +107,11 @@ class _Part:
                 return part._script.answer(name, call)
 
             await part._world.scheduler(name, decide, priority=at, phases=("result",))
+
+        async def quote(call):  # all secrets, before or after the others have answered
+            return Deny(reason=f"it has {' '.join(part._script.case.secrets)}")
+
+        await part._world.scheduler("trial", quote, shadow=True, phases=("result",))
         return part
 
     async def rule(self, case: ResultCase, door: str) -> None:

@@ -26,7 +26,7 @@ from toolgate_bus.protocol.events import (
     Verdict,
 )
 from toolgate_bus.protocol.fact_events import TOLD_AS_DECISION, TOOL_DEFERRED
-from toolgate_bus.ruling.results import hide_texts
+from toolgate_bus.ruling.results import hide_texts, path_to
 
 _NO_ID: Final = bytes(packing.ID_BYTES)
 CUT: Final = "⟦cut: the fact would have been too long⟧"
@@ -100,9 +100,10 @@ def _say(verdict: Verdict | Failure) -> dict[str, Any]:
 
 
 def clean_verdict(fields: dict[str, Any], hidden: Collection[str]) -> dict[str, Any]:
-    """Return the fields of a verdict without these texts in what its author wrote."""
+    """Return the fields of a verdict without these texts in what its author wrote, also in a path."""
     if not hidden:
         return fields
+    hidden = {*hidden, *(path_to("", one)[1:] for one in hidden)}
     return {name: one if name in _ABOUT else hide_texts(one, hidden) for name, one in fields.items()}
 
 

@@ -276,18 +276,17 @@ def _fault(one: Any) -> CodecError:
 
 def action_of(body: bytes) -> str:
     """Return the action that a body names, even if it is no readable verdict; empty if it names none."""
+    found = ""
+    reader = msgpack.Unpacker(
+        max_buffer_size=MAX_FRAME, max_array_len=0, max_ext_len=0, unicode_errors="replace"
+    )
     try:
-        fields = msgpack.unpackb(
-            body[:MAX_FRAME],
-            max_str_len=MAX_FRAME,
-            max_bin_len=0,
-            max_array_len=MAX_ENTRIES,
-            max_map_len=MAX_ENTRIES,
-            max_ext_len=0,
-            ext_hook=_no_extensions,
-            unicode_errors="replace",
-        )
-    except Exception:  # noqa: BLE001 - msgpack raises a dozen kinds for bad bytes; all mean: no action
-        return ""
-    action = fields.get("action") if type(fields) is dict else None
-    return action if isinstance(action, str) else ""
+        reader.feed(body[:MAX_FRAME])
+        for _ in range(reader.read_map_header()):
+            if reader.unpack() != "action":
+                reader.skip()  # whatever it is, and however large
+            elif isinstance(action := reader.unpack(), str):
+                found = action
+    except Exception:  # noqa: BLE001 - msgpack raises a dozen kinds for bad bytes; all mean: no more of it
+        return found
+    return found

@@ -10,14 +10,16 @@ key, as a number, and as it is written inside JSON.
 """
 
 import json
+import re
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from toolgate_bus.protocol.events import Mask, MaskedPart, ReceivedVerdict, Replace
 from toolgate_bus.ruling.merge import rank
-from toolgate_bus.telemetry.printable import shorten, visible
 
 ROOT: Final = ""
 """Path of the whole result."""
@@ -25,13 +27,17 @@ _SHORT: Final = 4
 """Characters from which on a hidden text is searched for within other texts; a shorter one must be equal."""
 _LONG_KEY: Final = 12
 """Characters from which on a key of a hidden map is hidden, unless it is a key of what is shown as well."""
-_MAX_NAME: Final = 40
-_LEVELS: Final = 2
+_LEVELS: Final = 8
 """Levels of JSON within texts in which a hidden text is found as it is written there."""
+_ESCAPE: Final = re.compile(
+    r'\\(?:u[Dd][89ABab][0-9A-Fa-f]{2}\\u[Dd][C-Fc-f][0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|["\\/bfnrt])'
+)
+"""A character as JSON may write it: each writer has its own choice, such as `\\/` or `\\u0026`."""
 _FEW: Final = 48
 """Hidden texts up to which each is searched for by itself; more are found by their first characters."""
 _CROWDED: Final = 32
 """Lengths of hidden texts with the same first characters from which on all behind these is hidden."""
+_INDEX: Final = re.compile("0|[1-9][0-9]{0,17}")
 Span = tuple[int, int, str]
 
 
@@ -60,9 +66,8 @@ def find_replacement(heard: Iterable[ReceivedVerdict]) -> ReceivedVerdict | None
 
 
 def mark_of(name: str) -> str:
-    """Return the text that stands for a hidden part."""
-    words = shorten(visible(name), _MAX_NAME)
-    return f"[withheld: {words}]" if words else "[withheld]"
+    """Return the text that stands for a hidden part. It has no name that would have to be spelled out."""
+    return f"[withheld: {name}]" if name and name.isprintable() else "[withheld]"
 
 
 def mask_parts(value: Any, parts: Sequence[MaskedPart]) -> MaskedResult:
@@ -80,11 +85,12 @@ def mask_parts(value: Any, parts: Sequence[MaskedPart]) -> MaskedResult:
             hidden.update(_texts(found))
         else:
             spans[path].append((*_span_of(path, found, start, end), name))
-    for path in spans:
+    joined = {path: _join(found) for path, found in spans.items()}
+    for path in spans:  # each by itself, too: its copy may stand where the other is not
         found = find_part(value, path)
-        spans[path] = joined = _join(spans[path])
-        hidden.update(*(_texts_of_span(found[first:last]) for first, last, _ in joined))
-    made = _rebuild(value, ROOT, whole, spans)
+        for first, last, _ in {*spans[path], *joined[path]}:
+            hidden |= _read(found[first:last])
+    made = _rebuild(value, ROOT, whole, joined)
     keys = {key for path in whole for key in _keys(find_part(value, path)) if len(key) >= _LONG_KEY}
     hidden |= keys.difference(_keys(made)) if keys else keys
     return MaskedResult(hide_texts(made, hidden), frozenset(hidden))
@@ -98,10 +104,10 @@ def find_part(value: Any, path: str) -> Any:
         raise UnknownPart(path)
     for step in path[1:].split("/"):
         name = step.replace("~1", "/").replace("~0", "~")
-        if type(value) is dict and name in value:
+        if type(value) is dict and name in value and path_to(ROOT, name)[1:] == step:
             value = value[name]
-        elif type(value) is list and name.isascii() and name.isdecimal() and int(name) < len(value):
-            value = value[int(name)]
+        elif type(value) is list and _INDEX.fullmatch(step) and int(step) < len(value):
+            value = value[int(step)]
         else:
             raise UnknownPart(path)
     return value
@@ -173,15 +179,34 @@ def _span_of(path: str, found: Any, start: int | None, end: int | None) -> tuple
     return first, last
 
 
-def _texts_of_span(text: str) -> set[str]:
-    """Return a part of a text, and what it says as JSON: the same may stand elsewhere in clear."""
-    found = {text}
-    for written in (text, f'"{text}"') if text[:1] in ("{", "[") or "\\" in text else ():
-        try:
-            found |= _texts(json.loads(written, strict=False))
-        except (ValueError, RecursionError):
-            continue
+def _read(text: str) -> set[str]:
+    """Return a hidden text, and what it says as JSON: the same may stand elsewhere in clear."""
+    found, said = {text}, text
+    for _ in range(_LEVELS):
+        if "\\" in said:
+            said, _ = _unescape(said)
+            found.add(said)
+    for one in tuple(found):
+        if one.lstrip()[:1] in ("{", "[", '"'):
+            try:
+                found |= _texts(json.loads(one, strict=False))
+            except (ValueError, RecursionError):
+                continue
     return found
+
+
+def _unescape(text: str) -> tuple[str, Callable[[int], int]]:
+    """Return what a text in JSON says, and a function from a position in that to the one in the text."""
+    places, longer = [], [0]
+    for found in _ESCAPE.finditer(text):
+        places.append(found.start() - longer[-1])
+        longer.append(longer[-1] + len(found[0]) - 1)
+    return _ESCAPE.sub(lambda found: _say(found[0]), text), lambda at: at + longer[bisect_left(places, at)]
+
+
+@lru_cache(1024)
+def _say(escape: str) -> Any:
+    return json.loads(f'"{escape}"')
 
 
 def _hide(value: Any, hidden: "_HiddenTexts") -> Any:
@@ -199,8 +224,7 @@ def _hide(value: Any, hidden: "_HiddenTexts") -> Any:
     if kind is list:
         return [_hide(one, hidden) for one in value]
     if kind is int or kind is float:
-        text = str(value)
-        return value if hidden.hide_in(text) == text else mark_of("")
+        return value if all(hidden.hide_in(text) == text for text in _numbers(value)) else mark_of("")
     return value
 
 
@@ -209,7 +233,7 @@ class _HiddenTexts:
 
     def __init__(self, known: set[str]) -> None:
         self._known = known
-        within = {form for one in known if len(one) >= _SHORT for form in _forms(one)}
+        within = {one for one in known if len(one) >= _SHORT}
         self._few = sorted(within) if len(within) <= _FEW else []
         self._by_start: dict[str, dict[int, set[str]]] = {}
         for one in within if not self._few else ():
@@ -219,7 +243,14 @@ class _HiddenTexts:
         """Return a text with marks in the place of what is hidden; what overlaps has one mark."""
         if text in self._known:
             return mark_of("")
-        spans = self._find_few(text) if self._few else self._find_many(text) if self._by_start else []
+        spans, said, places = self._find(text), text, list[Callable[[int], int]]()
+        while "\\" in said and len(places) < _LEVELS:
+            said, place = _unescape(said)
+            places.insert(0, place)
+            for first, last, name in self._find(said):
+                for own in places:
+                    first, last = own(first), own(last)
+                spans.append((first, last, name))
         if not spans:
             return text
         parts, at = list[str](), 0
@@ -227,6 +258,9 @@ class _HiddenTexts:
             parts += [text[at:first], mark_of("")]
             at = last
         return "".join([*parts, text[at:]])
+
+    def _find(self, text: str) -> list[Span]:
+        return self._find_few(text) if self._few else self._find_many(text) if self._by_start else []
 
     def _find_few(self, text: str) -> list[Span]:
         found: list[Span] = []
@@ -249,14 +283,6 @@ class _HiddenTexts:
             if ends:
                 found.append((at, max(ends), ""))
         return found
-
-
-def _forms(text: str) -> set[str]:
-    """Return a text as it stands in clear, and as it is written in JSON within a text."""
-    found = {text}
-    for _ in range(_LEVELS):
-        found |= {json.dumps(one, ensure_ascii=plain)[1:-1] for one in found for plain in (True, False)}
-    return found
 
 
 def _keys(value: Any) -> set[str]:
@@ -284,7 +310,12 @@ def _texts(value: Any) -> set[str]:
         elif type(one) is list:
             level += one
         elif type(one) is str and one:
-            found.add(one)
-        elif (type(one) is int or type(one) is float) and len(text := str(one)) >= _SHORT:
-            found.add(text)
+            found |= _read(one)
+        elif type(one) is int or type(one) is float:
+            found.update(text for text in _numbers(one) if len(text) >= _SHORT)
     return found
+
+
+def _numbers(value: float) -> set[str]:
+    """Return how a number is written: a whole one in both ways."""
+    return {str(value), str(int(value))} if value == value // 1 else {str(value)}

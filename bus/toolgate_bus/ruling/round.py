@@ -15,8 +15,9 @@ its continue or modify is late by then.
 
 The round is over when a deny counts, a hold ran out, a required scheduler is silent, or no scheduler is
 waited for. A deny by a scheduler that rejects a changed replacement waits for the other answers, so that the
-reasons of all who reject it are known. After `close` every answer is late. `deadline`: when to call `tick`.
-Clocks, timers, the choice of schedulers, and the validity of a modify are elsewhere.
+reasons of all who reject it are known. So does a deny of a result, as its reason may quote what others mask.
+After `close` every answer is late. `deadline`: when to call `tick`. Clocks, timers, the choice of schedulers,
+and the validity of a modify are elsewhere.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -144,7 +145,7 @@ class Round:
         if heard.shadow:
             return True
         if action == "deny" and not (heard.late or heard.problem):
-            if heard.again and type(heard.said) is Modify:
+            if heard.phase == "result" or (heard.again and type(heard.said) is Modify):
                 self._disagreed = True
             else:
                 self._denied = True

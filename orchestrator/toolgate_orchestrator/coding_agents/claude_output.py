@@ -77,7 +77,7 @@ def make_output(tool: str, own: Any, given: RuledResult) -> NewOutput:
         return NewOutput(_as_text(own, value, given, mark), True)
     can_fit = describe_data(own) is own and (not mark or tool in _FORMS)
     if given.outcome == "masked" and type(value) is type(own) and can_fit:
-        fitted = _Overlay(is_cut=bool(mark)).make(own, value)
+        fitted = _Overlay(given.hidden, is_cut=bool(mark)).make(own, value)
         if fitted is not None:
             return NewOutput(_add(fitted.value, mark), fitted.is_sure or tool in _FORMS)
     if given.outcome == "masked":
@@ -123,8 +123,8 @@ def _are_blocks(value: Any) -> bool:
 class _Overlay:
     """Puts the texts of a ruled result into the form of the tool's own output; gives nothing else of that."""
 
-    def __init__(self, *, is_cut: bool) -> None:
-        self._is_cut, self._is_sure = is_cut, True
+    def __init__(self, hidden: frozenset[str], *, is_cut: bool) -> None:
+        self._hidden, self._is_cut, self._is_sure = hidden, is_cut, True
 
     def make(self, own: Any, value: Any) -> NewOutput | None:
         """Return the output; None if it cannot have that form."""
@@ -150,6 +150,8 @@ class _Overlay:
             if not self._is_cut and (type(value) is not dict or own.keys() != value.keys()):
                 raise LookupError(name)
             given = value if type(value) is dict else {}
+            if not all(key in given or _is_field(key, self._hidden) for key in own):  # behind the cut
+                raise LookupError(name)
             return {key: self._merge(key, one, given.get(key)) for key, one in own.items()}
         if kind is list:
             if type(value) is not list or (len(value) != len(own) and not self._is_cut):
@@ -172,13 +174,17 @@ def _blank(own: Any, hidden: frozenset[str]) -> Any:
         return {
             name: one if name in _FIXED and type(one) is str and one in _KINDS else _blank(one, hidden)
             for name, one in own.items()
-            if _FIELD.fullmatch(name) and name not in _COPIES and not any(part in name for part in hidden)
+            if _is_field(name, hidden) and name not in _COPIES
         }
     if kind is list:
         return []
     if kind is bool or own is None:
         return own
     return "" if kind is str else 0
+
+
+def _is_field(name: str, hidden: frozenset[str]) -> bool:
+    return _FIELD.fullmatch(name) is not None and not any(part in name for part in hidden)
 
 
 def _put(form: Any, words: str) -> Any:

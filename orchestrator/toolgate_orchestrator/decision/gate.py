@@ -233,7 +233,7 @@ class Gate:
         self._recorder.subscribers.append(callback)
 
     def subscribe_late(self, callback: Callable[[str, ReceivedVerdict], None]) -> None:
-        """Call `callback` with each verdict that came after its decision: decision id and verdict."""
+        """Call `callback` with each verdict on a call that came too late: id of the decision, and verdict."""
         self._recorder.late_subscribers.append(callback)
 
     def subscribe_results(self, callback: Callable[[str, GivenResult], None]) -> None:

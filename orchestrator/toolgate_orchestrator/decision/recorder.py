@@ -161,7 +161,10 @@ class DecisionRecorder:
             call_guarded(subscriber, call.question.id, told)
 
     def _late_on_result(self, call: DecisionState, told: ReceivedVerdict) -> None:
-        """Count and record a verdict on a result that came after the ruling, without any text of that."""
+        """Count and record a verdict on a result that came too late, without any text of that."""
+        if not call.given:  # it is told after the ruling: it may quote what is hidden by then
+            call.keep_late(told)
+            return
         hidden, results = call.hidden, call.results
         if isinstance(told.verdict, Mask) and results:  # it may quote what it would have hidden
             hidden |= results[-1 if told.again else 0].find_hidden(told.verdict)
@@ -169,16 +172,12 @@ class DecisionRecorder:
         fields |= record.clean_verdict(self.describe_verdict(call, told), hidden)
         if told.shadow:
             fields["tool_label"], fields["agent"] = call.labels
-            if not call.given:
-                call.keep_shadow(told)  # what becomes of the result is not known yet
             found = find_disagreeing((told,), results, call.hidden, call.given)
             if names := tuple(name for name in found if name not in call.disagreeing):
                 call.name_shadows(names)
                 fields["disagreeing"] = list(names)
         metrics.record(fields)
         self._keep(lambda seq, at: record.other_fact(fields, seq, at))
-        for subscriber in tuple(self.late_subscribers):
-            call_guarded(subscriber, call.question.id, told)
 
     def note(self, event: str, data: Mapping[str, Any]) -> None:
         """Count and record any other fact. Fields that are not the engine's are redacted, as arguments are.

@@ -123,11 +123,9 @@ class Reports:
     ) -> None:
         """Report that a call raised, with the type and signals of the error, and its cost in micro-units.
 
-        Of a text that is ruled on only a single word is told.
+        Of an error that is ruled on nothing is told that may be its words.
         """
-        if is_ruled_on and isinstance(error, str) and not error.isidentifier():
-            error = FAILED
-        told = _describe_error(error)
+        told = _describe_error(error, is_ruled_on=is_ruled_on)
         if spent is not None and opened.tool != LLM_REQUEST:
             told["cost"] = spent
         self.end(opened, "fail", told)
@@ -142,15 +140,18 @@ class Reports:
             return None
 
 
-def _describe_error(error: BaseException | str) -> dict[str, Any]:
+def _describe_error(error: BaseException | str, *, is_ruled_on: bool) -> dict[str, Any]:
     if isinstance(error, str):
-        return {"error": error[:100]}
+        return {"error": FAILED if is_ruled_on else error[:100]}
     # Late: what reads errors loads much, and most tools do not fail.
     from toolgate_orchestrator.turn.values.foreign_code import name_of, theirs
-    from toolgate_orchestrator.turn.values.tool_signals import signals_of
+    from toolgate_orchestrator.turn.values.tool_signals import is_common, signals_of
 
     try:
-        return {"error": name_of(error), **signals_of(error)}
+        told = signals_of(error)
+        if is_ruled_on and not is_common(told.get("signal")):
+            told.pop("signal", None)
+        return {"error": name_of(error), **told}
     except BaseException as another:
         if not theirs(another):
             raise

@@ -45,14 +45,16 @@ _told: set[str] = set()
 class EndReport:
     """Report of a call's end, which was made. Await it: it gives the result, or the error, as it may be seen.
 
-    In code that is not async, `wait` gives the same.
+    In code that is not async, `wait` gives the same, and each time after the first.
     """
 
-    __slots__ = ("_result", "_ruling", "_success")
+    __slots__ = ("_begun", "_given", "_result", "_ruling", "_success")
 
     def __init__(self, ruling: "Ruling | None", result: Any, *, success: bool = True) -> None:
         """Make the report of a result or an error. If `ruling` is None, nobody rules on it."""
         self._ruling, self._result, self._success = ruling, result, success
+        self._given: GivenResult | None = None
+        self._begun = False
 
     def __await__(self) -> Generator[Any, Any, Any]:
         if self._ruling is None:
@@ -68,27 +70,31 @@ class EndReport:
 
     async def given(self) -> "GivenResult":
         """Return the result as it may be seen, what became of it, and what cleans copies of it."""
-        ruling, self._ruling = self._ruling, None
-        if ruling is None:
+        self._begun = True
+        if self._ruling is None:
             return _release(self._result)
-        return await give(ruling, self._result, success=self._success)
+        if self._given is None:  # it was not given so far, or the wait for it was cancelled
+            self._given = await give(self._ruling, self._result, success=self._success)
+        return self._given
 
     def given_sync(self) -> "GivenResult":
         """Return the same as `given`, for code that is not async. Raises ToolgateError as `wait` does."""
-        ruling, self._ruling = self._ruling, None
-        if ruling is None:
+        self._begun = True
+        if self._ruling is None:
             return _release(self._result)
-        return give_sync(ruling, self._result, success=self._success)
+        if self._given is None:
+            self._given = give_sync(self._ruling, self._result, success=self._success)
+        return self._given
 
     def given_now(self) -> "GivenResult":
         """Return the same as `given_sync`; withheld in the event loop that rules on it: nothing may wait."""
         ruling = self._ruling
-        if ruling is None or not ruling.reports.home.is_here:
+        if ruling is None or self._given is not None or not ruling.reports.home.is_here:
             return self.given_sync()
         from toolgate_orchestrator.decision.results.given_result import withhold  # late: rarely needed
 
-        self._ruling = None
-        return withhold("gate_failed", UNWAITABLE)
+        self._begun, self._given = True, withhold("gate_failed", UNWAITABLE)
+        return self._given
 
     def show_now(self) -> Any:
         """Return the same as `wait`, of what `given_now` gives."""
@@ -101,8 +107,8 @@ class EndReport:
         return given.value if self._success else show_error(self._result, given)
 
     def __del__(self) -> None:
-        if getattr(self, "_ruling", None) is not None and self._result is not None:
-            warn_unruled(self._ruling.tool if self._ruling is not None else "")
+        if getattr(self, "_begun", True) is False and self._ruling is not None and self._result is not None:
+            warn_unruled(self._ruling.tool)
 
 
 def warn_unruled(tool: str) -> None:

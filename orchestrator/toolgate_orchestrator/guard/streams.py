@@ -194,7 +194,7 @@ def _relay(stream: Stream) -> Any:
 def relay(stream: Stream) -> Generator[Any, Any, Any]:
     """Yield the pieces of a sync stream. What the reader sends or throws reaches the body."""
     ruling, body, context, is_manager = stream
-    step, last, rules = partial(next, body), None, None
+    step, last, rules, thrown = partial(next, body), None, None, None
     if ruling is not None:
         ruling.is_unread = False
         if ruling.is_ruled_on:
@@ -215,13 +215,14 @@ def relay(stream: Stream) -> Generator[Any, Any, Any]:
                 _succeed(ruling, last)
                 raise
             except BaseException as error:
+                thrown = error
                 if not hasattr(body, "throw"):
                     raise
-                rules, step = None, partial(body.throw, error)
+                step = partial(body.throw, error)
             else:
                 step = partial(next, body) if sent is None else partial(body.send, sent)
     except BaseException as error:
-        shown = error if rules is None else rules.fail(error).show_now()
+        shown = error if rules is None or error is thrown else rules.fail(error).show_now()
         _fail(ruling, error)  # does nothing if the end was reported
         if shown is error:
             raise
@@ -236,7 +237,7 @@ def make_relay(begin: Callable[..., Awaitable[Stream]]) -> Callable[..., AsyncGe
 
     async def relay_async(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
         ruling, body, context, is_manager = await begin(*args, **kwargs)
-        step, last, rules = body.__anext__, None, None
+        step, last, rules, thrown = body.__anext__, None, None, None
         if ruling is not None:
             ruling.is_unread = False
             if ruling.is_ruled_on:
@@ -260,13 +261,14 @@ def make_relay(begin: Callable[..., Awaitable[Stream]]) -> Callable[..., AsyncGe
                     _succeed(ruling, last)
                     raise
                 except BaseException as error:
+                    thrown = error
                     if not hasattr(body, "athrow"):
                         raise
-                    rules, step = None, partial(body.athrow, error)
+                    step = partial(body.athrow, error)
                 else:
                     step = body.__anext__ if sent is None else partial(body.asend, sent)
         except BaseException as error:
-            raised = error if rules is None else await rules.fail(error)
+            raised = error if rules is None or error is thrown else await rules.fail(error)
             _fail(ruling, error)  # does nothing if the end was reported
             if raised is error:
                 raise

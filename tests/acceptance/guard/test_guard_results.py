@@ -194,6 +194,44 @@ async def test_of_an_error_that_is_cut_nothing_unseen_is_given_and_the_cut_is_to
     assert str(shown).startswith("fine\n[cut off here: ")
 
 
+async def test_what_a_block_raises_when_its_reader_failed_is_ruled_on_and_the_readers_own_error_is_not(
+    read_by,
+):
+    guard, own = read_by(), ValueError(TEXT)
+
+    @guard.tool
+    @contextlib.contextmanager
+    def block(fails):
+        try:
+            yield "a piece"
+        except ValueError:
+            if fails:
+                raise RuntimeError(TEXT) from None
+            raise
+
+    @guard.tool
+    @contextlib.asynccontextmanager
+    async def later_block(fails):
+        with block.__wrapped__(fails) as piece:
+            yield piece
+
+    def enter(fails):
+        with block(fails):
+            raise own
+
+    async def enter_later(fails):
+        async with later_block(fails):
+            raise own
+
+    for run in (lambda fails: asyncio.to_thread(enter, fails), enter_later):
+        with pytest.raises(RuntimeError) as seen:
+            await run(fails=True)
+        assert str(seen.value) == MASKED
+        with pytest.raises(ValueError, match=KEY) as seen:
+            await run(fails=False)
+        assert seen.value is own
+
+
 async def test_by_hand_it_is_awaited_in_any_loop_or_waited_for_in_any_thread(read_by, schedulers):
     guard = read_by()
 
@@ -223,6 +261,26 @@ async def test_by_hand_it_is_awaited_in_any_loop_or_waited_for_in_any_thread(rea
         (piece,) = await here.run(Call("look", {}), numbers, denied=str)
         assert "read without await" in piece
         assert KEY not in piece
+
+
+async def test_whoever_reads_it_twice_is_given_the_same_twice(read_by):
+    guard = read_by()
+
+    def read_late():
+        report = guard.rule_sync(Call("look", {})).succeed(TEXT)
+        return report.wait(), report.wait(), report.given_now().value
+
+    report = (await guard.rule(Call("look", {}))).succeed(TEXT)
+    assert [await report, await report, (await report.given()).value] == [MASKED] * 3
+    assert await asyncio.to_thread(read_late) == (MASKED,) * 3
+    report = (await guard.rule(Call("look", {}))).succeed(TEXT)
+    assert await asyncio.gather(report.given(), report.given()) == [await report.given()] * 2
+    report = (await guard.rule(Call("look", {}))).succeed(TEXT)
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(report.given(), 0)
+    assert await report == MASKED
+    error = (await guard.rule(Call("look", {}))).fail(ValueError(TEXT))
+    assert [str(await error), str(await error)] == [MASKED] * 2
 
 
 async def test_who_does_not_await_it_is_told_once_what_to_write(read_by, schedulers, caplog, monkeypatch):
@@ -293,21 +351,25 @@ async def test_no_word_of_what_was_hidden_is_in_a_fact_or_in_the_log(read_by, sc
     guard = read_by()
 
     def fail(*_):
-        raise ValueError(TEXT)
+        error = ValueError(TEXT)
+        error.code, error.retry_after = KEY, 7
+        raise error
 
     await guard.run(Call("look", {}), lambda *_: TEXT, denied=str)
     await guard.run(Call("look", {}), fail, denied=str, failed=lambda *_: None)
     ruling = await guard.rule(Call("look", {}))
     assert await ruling.fail(TEXT) == MASKED
+    await (await guard.rule(Call("look", {}))).fail("hunter2")
     await guard.flush()
     commands = RedisCommands(schedulers.url, "test-guard-results")
     facts = await FactsReader(commands, schedulers.namespace).read_all()
     await commands.aclose()
     ends = [one for one in facts if one["event"] in ("tool:post", "tool:error")]
-    assert [one["event"] for one in ends] == ["tool:post", "tool:error", "tool:error"]
-    assert [one.get("error") for one in ends] == [None, "ValueError", "ToolError"]
+    assert [one["event"] for one in ends] == ["tool:post", *["tool:error"] * 3]
+    assert [one.get("error") for one in ends] == [None, "ValueError", "ToolError", "ToolError"]
+    assert (ends[1].get("signal"), ends[1]["retry_after"]) == (None, 7)
     assert "digest" not in ends[0]
-    assert len([one for one in facts if one["event"] == "tool:result"]) == 3
+    assert len([one for one in facts if one["event"] == "tool:result"]) == 4
     assert KEY not in str(facts)
     assert KEY not in caplog.text
 

@@ -287,6 +287,38 @@ async def test_a_tool_gives_what_may_be_seen_of_its_result(sidecar, node, schedu
     ]
 
 
+async def test_all_words_of_an_error_are_ruled_on_and_a_result_that_changes_is_withheld(
+    sidecar, node, schedulers
+):
+    await schedulers.start("by_result:by_result")
+    said = await node(f"""
+      const guard = new Guard({options(sidecar)});
+      const soon = () => new Promise((go) => setTimeout(go, 50));
+      while (!(await guard.decide({{ tool: "give" }})).rules_on_result) await soon();
+      let deep = new Error("key-abc");
+      for (let at = 0; at < 20; at++) deep = new Error("above", {{ cause: deep }});
+      const errors = [
+        new Error("no", {{ cause: "key-abc" }}),
+        new Error("no", {{ cause: {{ told: "key-abc" }} }}),
+        new AggregateError([new Error("fine"), new Error("key-abc")], "no"),
+        deep,
+      ];
+      const fail = guard.tool("fail", async ({{ at }}) => {{ throw errors[at]; }});
+      const seen = [];
+      for (const at in errors) seen.push(await fail({{ at: Number(at) }}).catch((error) => error.name));
+      const live = ["hold-me"];
+      const give = guard.tool("give", async () => {{
+        setTimeout(() => live.push("key-abc"), 100); // it is held for a second
+        return live;
+      }});
+      seen.push(await give({{}}));
+      console.log(JSON.stringify(seen));
+      guard.close();
+    """)
+    assert said[:4] == ["ResultWithheld"] * 4
+    assert said[4] == "The tool ran, but its result is withheld: it was changed while it was ruled on."
+
+
 async def test_a_result_that_cannot_be_ruled_on_is_withheld(sidecar, node, schedulers):
     await schedulers.start("by_result:by_result")
     said = await node(f"""

@@ -356,6 +356,12 @@ def test_it_says_what_became_of_the_result_and_what_was_masked_by_whom():
     )
 
 
+def test_it_says_where_a_mask_wanted_to_hide_what_is_not_there():
+    said = {"action": "mask", "masks": [["/b", None, None, ""]]}
+    (_, words) = ruled("withheld", "denied", verdict("pii", "deny", reason="it hides no part.", said=said))
+    assert words == "pii withheld it: at /b, because: it hides no part."
+
+
 @pytest.mark.parametrize("why", get_args(ResultWhy))
 @pytest.mark.parametrize("outcome", get_args(ResultOutcome))
 def test_each_end_of_a_result_has_words_of_its_own(outcome, why):

@@ -89,6 +89,20 @@ def test_spans_that_overlap_have_one_mark_with_the_first_name_and_those_that_tou
     assert masked(text, part("", 1, 3, "a"), part("", 3, 5, "b")) == "0[withheld: a][withheld: b]56789"
 
 
+def test_of_spans_that_overlap_each_is_hidden_wherever_else_it_stands():
+    value = [f"the key is {KEY}.", KEY, f"is {KEY}"]
+    assert masked(value, part("/0", 11, 24), part("/0", 0, 25)) == [
+        "[withheld]",
+        "[withheld]",
+        "is [withheld]",
+    ]
+
+
+@pytest.mark.parametrize("name", [f"of {KEY}\n", f"{'x' * 50}{KEY}", KEY])
+def test_no_mark_quotes_what_is_hidden_in_its_name(name):
+    assert KEY[:8] not in masked(KEY, part(name=name))
+
+
 def test_a_part_within_a_hidden_one_is_hidden_with_it():
     value = {"a": {"b": "inner text"}}
     assert masked(value, part("/a", name="outer"), part("/a/b", 0, 5)) == {"a": "[withheld: outer]"}
@@ -109,6 +123,10 @@ def test_a_part_within_a_hidden_one_is_hidden_with_it():
         ({"a": []}, part("/a", 0, 1)),
         ([1], part("/1")),
         ([1], part("/-1")),
+        ([1, 2], part("/01")),
+        ([1], part("/-")),
+        ({"~a": 1}, part("/~a")),
+        ({"a~": 1}, part("/a~")),
         ([1], part("/²")),
         ([1], part("/" + "9" * 1000)),
         ({"a": "x"}, part("/a/0")),
@@ -160,6 +178,32 @@ def test_a_hidden_text_is_found_as_it_is_written_in_json_within_a_text():
         assert "word" not in made[1]
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        r'{"url": "https:\/\/h\/?a=1&b=\u00e4\ud83d\udd11"}',
+        r'{"url": "https://h/?a=1\u0026b=\u00E4\uD83D\uDD11"}',
+        r'"{\"url\": \"https:\\\/\\/h/?a=1\\u0026b=ä🔑\"}"',
+        r"\u0068ttps://h/?a\u003d1&b=ä🔑",
+    ],
+)
+@pytest.mark.parametrize("crowd", [0, 99])
+def test_a_hidden_text_is_found_however_json_escapes_it(written, crowd):
+    secret, others = "https://h/?a=1&b=ä🔑", [f"other {at}" for at in range(crowd)]
+    made = masked({"others": others, "url": secret, "text": written}, part("/url"), part("/others"))
+    assert "h" not in made["text"].replace("[withheld]", "")
+    back = masked({"url": secret, "text": written}, part("/text"))
+    assert back["url"] == "[withheld]"
+
+
+def test_what_a_hidden_text_of_json_holds_is_hidden_as_well():
+    value = {"ssn": "123-45-6789", "ids": [10_000_001]}
+    made = masked(
+        {"content": [{"text": json.dumps(value)}], "structuredContent": value}, part("/content/0/text")
+    )
+    assert made["structuredContent"] == {"ssn": "[withheld]", "ids": ["[withheld]"]}
+
+
 def test_a_hidden_number_is_hidden_as_a_number_and_in_a_text_and_a_hidden_text_as_a_number():
     assert masked({"a": 4111111, "b": 4111111, "c": "no. 4111111"}, part("/a")) == {
         "a": "[withheld]",
@@ -167,6 +211,11 @@ def test_a_hidden_number_is_hidden_as_a_number_and_in_a_text_and_a_hidden_text_a
         "c": "no. [withheld]",
     }
     assert masked(["4111111", 4111111, 4111111.5], part("/0")) == ["[withheld]"] * 3
+    assert masked([4111.0, 4111, "4111", "no. 4111.0"], part("/0"))[1:] == [
+        *["[withheld]"] * 2,
+        "no. [withheld]",
+    ]
+    assert masked([4111, 4111.0, 1e16, 10**16], part("/0"), part("/2")) == ["[withheld]"] * 4
 
 
 def test_a_short_text_is_hidden_only_where_it_is_all_of_a_text():

@@ -236,6 +236,14 @@ def test_of_a_long_output_the_part_that_was_ruled_on_is_given_in_its_form():
     assert (output.value["stderr"], output.value["interrupted"], output.is_sure) == ("", True, True)
 
 
+def test_of_a_long_output_no_name_is_given_that_nobody_saw():
+    own = {"stdout": "x" * 500, "stderr": "", "found": {SECRET: 1}}
+    sent = json.dumps(own, separators=(",", ":"))[:200]
+    output = make_output("Bash", own, GivenResult(sent + cut_mark(400), "masked", "masked"))
+    assert SECRET not in json.dumps(output.value)
+    assert "is withheld" in output.value["stdout"]
+
+
 JSON = st.recursive(
     st.none()
     | st.booleans()

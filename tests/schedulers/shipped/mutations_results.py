@@ -141,8 +141,8 @@ _CHANGES = (
     (
         "what JSON within a text says stays where it stands in clear",
         f"{BUS}/ruling/results.py",
-        "            found |= _texts(json.loads(written, strict=False))\n",
-        "            json.loads(written, strict=False)\n",
+        "                found |= _texts(json.loads(one, strict=False))\n",
+        "                json.loads(one, strict=False)\n",
         f"{FIELDS}::test_what_a_text_says_as_json_is_hidden_where_it_stands_in_clear",
     ),
     (

@@ -75,8 +75,9 @@ def list_result_shadows(result: object) -> list[str]:
 
 
 def describe_masks(verdict: Fact) -> str:
-    """Return the places and names of what a verdict masks, for people; empty if it is no mask."""
-    masks = verdict.get("masks")
+    """Return the places and names of what a verdict masks, or wanted to mask, for people; else nothing."""
+    said = verdict.get("said")
+    masks = said.get("masks") if isinstance(said, Mapping) else verdict.get("masks")
     if not isinstance(masks, list):
         return ""
     told = [_describe_part(one) for one in masks[:_MAX_PARTS] if isinstance(one, list) and len(one) == 4]

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.errors import GraphBubbleUp
-from langgraph.types import Command
+from langgraph.types import Command, Send
 
 from toolgate_orchestrator.decision.results.given_result import GivenResult
 from toolgate_orchestrator.guard.results import EndReport
@@ -19,6 +19,8 @@ from toolgate_orchestrator.guard.ruling import Ruling
 
 MESSAGES: Final = "messages"
 """Key of the messages in a graph's state."""
+_KEPT: Final = frozenset(("content", "type", "tool_call_id", "status"))
+"""Fields of a message that are its own, whatever was hidden."""
 
 
 class RuledPart(NamedTuple):
@@ -107,11 +109,14 @@ def _split_command(command: Any, update: dict[str, Any]) -> RuledPart:
         shown, rest = given.value, dict[str, Any]()
         if given.outcome == "masked" and not only and isinstance(shown, dict):
             rest = {name: one for name, one in shown.items() if name != MESSAGES}
-            made = [_show_message(*one, given) for one in zip(messages, shown[MESSAGES], strict=True)]
+            shown = shown.get(MESSAGES, "")
+        if rest and isinstance(shown, list):
+            made = [_show_message(*one, given) for one in zip(messages, shown, strict=True)]
         else:
             told = [one for one in messages if isinstance(one, ToolMessage)][:1]
             made = [_show_message(one, shown, given) for one in told]
-        return Command(graph=command.graph, update={**rest, MESSAGES: made}, goto=command.goto)
+        goto = _clean_jumps(command.goto, given)
+        return Command(graph=command.graph, update={**rest, MESSAGES: made}, goto=goto)
 
     return RuledPart(value, rebuild)
 
@@ -128,7 +133,36 @@ def _show_message(message: Any, content: Any, given: GivenResult) -> Any:
         isinstance(content, list) and all(isinstance(one, str | dict) for one in content)
     )
     update = {"content": content if is_content else json.dumps(content, ensure_ascii=False)}
-    for name in ("artifact", "additional_kwargs", "response_metadata"):
-        if (found := getattr(message, name, None)) is not None:
-            update[name] = given.clean(found) or (None if name == "artifact" else {})
+    fields = type(message).model_fields
+    for name, found in message:
+        if name not in _KEPT:
+            cleaned = given.clean(found)
+            is_left_out = cleaned is None and name in fields
+            update[name] = fields[name].get_default(call_default_factory=True) if is_left_out else cleaned
     return message.model_copy(update=update)
+
+
+def _clean_jumps(goto: Any, given: GivenResult) -> Any:
+    """Return where a command goes on, without what was hidden in the states that it sends there.
+
+    Such a state is left out as a copy is, and its jump with it.
+    """
+    if isinstance(goto, list | tuple):
+        return [one for jump in goto if (one := _clean_jumps(jump, given)) != ()]
+    if not isinstance(goto, Send):
+        return goto
+    if given.outcome != "masked" or given.is_cut:
+        return ()
+    made = copy.copy(goto)
+    made.arg = _clean_state(goto.arg, given)
+    return made
+
+
+def _clean_state(value: Any, given: GivenResult) -> Any:
+    if isinstance(value, BaseMessage):
+        return _show_message(value, given.clean(value.content), given)
+    if isinstance(value, list):
+        return [_clean_state(one, given) for one in value]
+    if isinstance(value, dict):
+        return {given.clean(name): _clean_state(one, given) for name, one in value.items()}
+    return given.clean(value)

@@ -115,7 +115,7 @@ async def give(ruling: Ruling, result: Any) -> Any:
         ruling.report(result.return_value, is_ruled_on=True)
         both = {"return_value": result.return_value, "content": result.content}
         given = await EndReport(ruling, both).given()
-        is_both = given.outcome == "masked" and isinstance(given.value, dict)
+        is_both = given.outcome == "masked" and isinstance(given.value, dict) and {*given.value} == {*both}
         value = given.value["return_value"] if is_both else given.value
         content = given.value["content"] if is_both else None
     if not given.changed:

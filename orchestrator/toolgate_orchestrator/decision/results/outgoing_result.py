@@ -16,10 +16,9 @@ from math import isfinite
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.protocol.events import Mask, MaskedPart, SentResult
-from toolgate_bus.protocol.json_values import read_json, write_json
+from toolgate_bus.protocol.json_values import read_json, same_json, write_json
 from toolgate_bus.protocol.packing import make_readable
 from toolgate_bus.ruling.results import ROOT, UnknownPart, check_parts, hide_texts, mask_parts, path_to
-from toolgate_bus.telemetry.printable import shorten, visible
 
 from toolgate_orchestrator.decision.question.plain_values import to_plain
 from toolgate_orchestrator.decision.question.redact import HIDDEN, Redactor
@@ -103,6 +102,18 @@ class OutgoingResult:
             return mask_parts(self.value, self.find_own(mask.parts)).hidden
         except UnknownPart:
             return frozenset()
+
+    def is_of(self, result: Any) -> bool:
+        """Return whether a result is still as it was when it was sent."""
+        if type(result) is str:
+            return True
+        if self._value is _UNREAD:
+            try:
+                return write_json(result) == self.sent.data
+            except Exception:  # noqa: BLE001 - what it holds now is no JSON, or another thread changes it
+                return False
+        written = write_plain(result)
+        return same_json(self.value, read_result(result) if written is None else json.loads(written.decode()))
 
     def read_sent(self) -> Any:
         """Return the result as schedulers see it."""
@@ -202,8 +213,10 @@ def explain_mask(outgoing: OutgoingResult, mask: Mask) -> str:
     """Return why a mask cannot be applied to a result; empty if it can."""
     try:
         check_parts(outgoing.value, outgoing.find_own(mask.parts))
-    except UnknownPart as error:
-        return f"it hides a part that the result does not have ({shorten(visible(str(error)), 80)!r})"
+        if outgoing.marked:  # what is below a mark was not sent
+            check_parts(outgoing.read_sent(), mask.parts)
+    except UnknownPart:  # its path may quote what another scheduler hides; the record has it
+        return "it hides a part that the result does not have"
     return ""
 
 

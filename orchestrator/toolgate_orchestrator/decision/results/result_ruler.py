@@ -74,6 +74,8 @@ class ResultRuler:
             given = _clean(call, await self._rule(call, result, audience, ask, success=success))
             call.close()  # what comes while labels are stored changes nothing any more: it is told as late
             await self._dispatcher.settle_labels(call)
+            if not given.changed and call.results and not call.results[0].is_of(result):
+                given = withhold("gate_failed", "it was changed while it was ruled on.")
         except UnreadableQuestion as error:
             given = withhold("gate_failed", f"nobody could be asked about it: {error}.")
         except Exception as error:  # noqa: BLE001 - a fault of ours; nobody may gain by it
@@ -84,6 +86,8 @@ class ResultRuler:
             self._dispatcher.end(call)
             try:
                 self._record(call, given)
+                for late in call.late_verdicts:
+                    self._recorder.late(call, late)
             except Exception as error:  # noqa: BLE001 - the ruling stands, recorded or not
                 note_fault("record", error)
         for subscriber in tuple(self.subscribers):
@@ -234,9 +238,7 @@ class ResultRuler:
         if is_agreed:
             self._recorder.note_released(call, fact)
             return
-        if disagreeing := find_disagreeing(
-            (*call.heard, *call.late_shadows), call.results, call.hidden, call.given
-        ):
+        if disagreeing := find_disagreeing(call.heard, call.results, call.hidden, call.given):
             call.name_shadows(disagreeing)
             fact["disagreeing"] = list(disagreeing)
         if call.silent:
@@ -266,6 +268,7 @@ def _hide_late(call: DecisionState) -> None:
 
 def _clean(call: DecisionState, given: GivenResult) -> GivenResult:
     """Return the same without hidden texts in words: who denies may quote what another scheduler hides."""
+    _hide_late(call)
     if not call.hidden:
         return given
     value = hide_texts(given.value, call.hidden) if given.outcome == "withheld" else given.value

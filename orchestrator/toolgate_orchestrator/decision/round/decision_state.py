@@ -115,8 +115,8 @@ class DecisionState:
     """All results that were asked about: the tool's own, and the one that replaced it."""
     replacement: Any = None
     """Result that a scheduler gave in the place of the tool's, as it gave it."""
-    late_shadows: tuple[ReceivedVerdict, ...] = ()
-    """Verdicts of shadows on its result that came after their round and before the ruling."""
+    late_verdicts: tuple[ReceivedVerdict, ...] = ()
+    """Verdicts on its result that came after their round and before the ruling, and count for nothing."""
     disagreeing: tuple[str, ...] = ()
     """Shadows that are known to have disagreed about its result."""
     given: str = ""
@@ -350,9 +350,9 @@ class DecisionState:
             self.on_objection(heard)
         return True
 
-    def keep_shadow(self, heard: ReceivedVerdict) -> None:
-        """Keep a shadow's verdict until it is known what became of the result."""
-        self.late_shadows += (heard,)
+    def keep_late(self, heard: ReceivedVerdict) -> None:
+        """Keep a verdict until it is known what became of the result, and what of it is hidden."""
+        self.late_verdicts += (heard,)
 
     def name_shadows(self, names: tuple[str, ...]) -> None:
         """Record shadows that would have changed what became of its result."""

@@ -616,7 +616,7 @@ class Dispatcher:
             return
         most = self._config.max_hold_s if heard.phase != ADMIT else MAX_WAIT_S
         seconds = min(heard.verdict.seconds, most)
-        reason = heard.verdict.reason
+        reason = heard.verdict.reason if heard.phase != RESULT else None  # it may quote what others mask
         asked = question.question
         held = HeldCall(asked.id, asked.tool_name, heard.phase, heard.scheduler, reason, seconds)
         call_guarded(call.on_hold, held)

@@ -18,7 +18,7 @@ from toolgate_bus.telemetry.printable import shorten
 from toolgate_orchestrator.decision.results.given_result import GivenResult
 from toolgate_orchestrator.turn.calls.tool_output import ToolReport, describe_error, text_of_output
 from toolgate_orchestrator.turn.values.jsonable import jsonable
-from toolgate_orchestrator.turn.values.tool_signals import TIMEOUT
+from toolgate_orchestrator.turn.values.tool_signals import is_common
 
 OUTPUT: Final = "output"
 TEXT: Final = "text"
@@ -26,7 +26,6 @@ ERROR: Final = "error"
 CONTENT: Final = "content"
 FAILED: Final = "ToolError"
 """Type of an error whose own type may not be seen."""
-_STATUS_DIGITS: Final = 3
 
 
 class SentOutput(NamedTuple):
@@ -91,7 +90,7 @@ def clean_fact(given: GivenResult, told: Mapping[str, Any]) -> dict[str, Any]:
         is_hidden = given.clean(one) != one and given.outcome == "masked"
         if name == "error":  # the name of a class, which is the program's
             kept[name] = FAILED if is_hidden else one
-        elif not is_hidden and (name != "signal" or _is_common(one)):
+        elif not is_hidden and (name != "signal" or is_common(one)):
             kept[name] = one
     return kept
 
@@ -104,13 +103,6 @@ def clean_failure(given: GivenResult, kind: str) -> tuple[str, str, str]:
     start = f"{kind}: "
     kind, message = (kind, value[len(start) :]) if value.startswith(start) else (FAILED, value)
     return kind, message, f"Error: {value}"
-
-
-def _is_common(signal: Any) -> bool:
-    """Return whether a signal tells nothing but an HTTP status or a timeout."""
-    return signal == TIMEOUT or (
-        isinstance(signal, str) and len(signal) == _STATUS_DIGITS and signal.isdecimal()
-    )
 
 
 def _describe_block(block: Any) -> Any:

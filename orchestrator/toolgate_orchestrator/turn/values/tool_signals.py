@@ -49,6 +49,11 @@ def signals_in(error: Any) -> dict[str, Any]:
     return _fields([error.get(name) for name in _STATUS], names, error.get("retry_after"))
 
 
+def is_common(signal: Any) -> bool:
+    """Return whether a signal tells nothing but an HTTP status or a timeout, and no words of the tool."""
+    return signal == TIMEOUT or (type(signal) is str and _STATUSES.fullmatch(signal) is not None)
+
+
 def read_retry_after(value: Any, now: float) -> float | None:
     """Return seconds from a number or from the HTTP header's value: seconds or a date. The maximum is a
     day."""

@@ -18,6 +18,7 @@ from toolgate_bus.protocol.events import (
     ReceivedVerdict,
     Replace,
 )
+from toolgate_bus.ruling.results import path_to
 from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.decision.config import parse
 from toolgate_orchestrator.decision.gate import Gate
@@ -177,14 +178,17 @@ async def test_a_hold_that_ends_in_no_answer_withholds(world):
     assert (made.outcome, made.why, made.scheduler) == ("withheld", "expired", "a")
 
 
-async def test_a_hold_that_ends_in_a_mask_masks(world):
+async def test_a_hold_that_ends_in_a_mask_masks_and_nobody_is_told_its_reason(world):
     async def hold(call):
-        yield Hold(seconds=5)
+        yield Hold(seconds=5, reason=f"is {KEY} known?")
         yield hide()(call)
 
     await world.scheduler("a", hold, streams=True, **RESULTS)
-    made = await given(await world.gate())
+    held = []
+    made = await given(await world.gate(), on_hold=held.append)
     assert made.value == "the key is [withheld: key], keep it"
+    assert [(one.scheduler, one.reason) for one in held] == [("a", None)]
+    assert KEY.encode() not in b"".join(world.hub.facts)
 
 
 @pytest.mark.parametrize(
@@ -260,10 +264,18 @@ async def test_what_cannot_be_followed_withholds(world):
         in_turn(Mask(parts=[("/x", None, None, "")]), Mask(parts=[("", 0, 999, "")]), Modify(tool="read"))
     )
     assert (made.outcome, made.why) == ("withheld", "denied")
-    assert "cannot be followed: it hides a part that the result does not have ('/x')" in made.reason
+    assert "cannot be followed: it hides a part that the result does not have." in made.reason
     gate = await world.gate()
     assert (await given(gate)).outcome == "withheld"
     assert "the call had run already" in (await given(gate)).reason
+
+
+async def test_a_part_below_a_mark_was_not_sent_and_cannot_be_masked(world):
+    await world.scheduler("a", Mask(parts=[("/user/name", None, None, "")]), **RESULTS)
+    await world.scheduler("b", AskUser(prompt="show it?"), **RESULTS)
+    made = await given(await world.gate(redact={"fields": ["user"]}), {"user": {"name": "ann"}})
+    assert (made.outcome, made.why) == ("withheld", "denied")
+    assert "a part that the result does not have" in made.reason
 
 
 async def test_masks_and_replacements_of_calls_deny_them(world):
@@ -283,6 +295,21 @@ async def test_a_fault_of_the_gate_withholds(world, monkeypatch):
     )
     made = await given(gate)
     assert (made.outcome, made.why) == ("withheld", "gate_failed")
+
+
+@pytest.mark.parametrize("result", [["fine"], {"a": ("fine",)}], ids=["JSON", "not JSON"])
+async def test_a_result_that_is_changed_while_it_is_ruled_on_is_withheld(world, result):
+    def change(call):
+        if isinstance(result, list):
+            result.append(KEY)
+        else:
+            result["b"] = KEY
+        return Continue()
+
+    await world.scheduler("a", change, **RESULTS)
+    made = await given(await world.gate(), result)
+    assert (made.outcome, made.why) == ("withheld", "gate_failed")
+    assert KEY not in str(made)
 
 
 async def test_arguments_that_no_rule_can_read_withhold_where_somebody_is_required(world):
@@ -396,16 +423,19 @@ async def test_a_denial_that_comes_while_a_person_is_asked_withholds(world):
     assert counted() == 1
 
 
+@pytest.mark.parametrize(
+    "broken", ["all", [["", 0, 1, ""]] * 2000, b"bytes", {1: 2}], ids=lambda one: type(one)
+)
 @pytest.mark.parametrize("action", ["mask", "replace", "deny", "hold", "ask_user"])
-async def test_unreadable_objections_to_a_result_withhold_it(world, action):
+async def test_unreadable_objections_to_a_result_withhold_it(world, action, broken):
     async def rogue(call):
-        body = packing.pack({"action": action, "parts": "all", "seconds": "x", "priority": "high"})
+        body = packing.pack({"parts": broken, "action": action, "seconds": "x", "priority": "high"})
         item = packing.item(bytes.fromhex(call.id), packing.NUMBERS["result", False], body, None, 2)
         bus.answer(gate._client.bus.orchestrator, item)
         await never(call)
 
     bus = await world.scheduler("a", rogue, **RESULTS)
-    gate = await world.gate()
+    gate = await world.gate(patience_ms=5_000)
     made = await given(gate)
     assert made.outcome == "withheld"
     assert "objected to its result in words that cannot be read" in made.reason
@@ -603,6 +633,18 @@ async def test_the_record_has_who_masked_what_where_and_no_text_of_the_result(wo
     assert [count() for count in counts] == [1, 1, 1]
 
 
+async def test_no_path_in_the_record_has_a_hidden_key(world):
+    url = "https://ann:pw@h/~x"
+
+    def mask(call):
+        return Mask(parts=[("/url", None, None, ""), (path_to("/by", url), None, None, "")])
+
+    await world.scheduler("a", mask, **RESULTS)
+    made = await given(await world.gate(), {"url": url, "by": {url: "secret"}})
+    assert made.value == {"url": "[withheld]", "by": {"[withheld]": "[withheld]"}}
+    assert facts(world)[0]["verdicts"][0]["masks"][1][0] == "/by/[withheld]"
+
+
 @pytest.mark.parametrize(
     "odd", [{}, {"agent": "\u27e6redacted:"}, {"session": "\ud83d"}, {"agent": "a" * 9000}]
 )
@@ -636,9 +678,25 @@ async def test_the_short_record_of_a_result_that_all_let_pass_says_what_the_long
     ]
 
 
-async def test_who_denies_and_quotes_what_another_hides_tells_nobody(world):
-    await world.scheduler("a", hide(), **RESULTS)
-    await world.scheduler("b", Deny(reason=f"it has {KEY} in it"), **RESULTS)
+@pytest.mark.parametrize("first", ["mask", "denial"])
+async def test_who_denies_and_quotes_what_another_hides_tells_nobody(world, first):
+    others = asyncio.Event()
+
+    async def answer(call, one):
+        if one != first:
+            await others.wait()
+            await many_steps()
+        others.set()
+        return hide()(call) if one == "mask" else Deny(reason=f"it has {KEY} in it")
+
+    async def mask(call):
+        return await answer(call, "mask")
+
+    async def deny(call):
+        return await answer(call, "denial")
+
+    await world.scheduler("a", mask, **RESULTS)
+    await world.scheduler("b", deny, **RESULTS)
     made = await given(await world.gate())
     assert made.value == "The tool ran, but its result is withheld: it has [withheld] in it"
     assert KEY.encode() not in b"".join(world.hub.facts)
@@ -667,6 +725,19 @@ async def test_a_shadow_that_would_have_changed_what_was_given_is_counted_once_a
     told = (*facts(world), *facts(world, "verdict"))
     assert [name for one in told for name in one.get("disagreeing", ())] == ["trial"] * disagrees
     assert counted() == (1 if disagrees else 0)
+    assert KEY.encode() not in b"".join(world.hub.facts)
+
+
+async def test_a_shadow_that_quotes_what_another_hides_before_that_is_known_tells_the_record_nothing(world):
+    await world.scheduler("judge", hide(), **RESULTS)
+    await world.scheduler("trial", Deny(reason=f"it has {KEY}"), shadow=True, **RESULTS)
+    gate, heard = await world.gate(), []
+    gate.subscribe_late(lambda *told: heard.append(told))
+    made = await given(gate)
+    await many_steps()
+    assert (made.outcome, heard) == ("masked", [])
+    told = [*(one for fact in facts(world) for one in fact["verdicts"]), *facts(world, "verdict")]
+    assert [one["reason"] for one in told if one["scheduler"] == "trial"] == ["it has [withheld]"]
     assert KEY.encode() not in b"".join(world.hub.facts)
 
 
