@@ -19,12 +19,6 @@ _CHANGES = (
         "    if denies:\n",
         "    if denies and ranked[0] is denies[0]:\n",
     ),
-    (
-        "of two modifies of one priority the last name wins",
-        _MERGE,
-        "return (-heard.priority, heard.scheduler,",
-        "return (-heard.priority, *(-ord(one) for one in heard.scheduler[:1]),",
-    ),
     ("the lowest priority wins", _MERGE, "return (-heard.priority,", "return (heard.priority,"),
     (
         "silence of a required scheduler lets a call run",

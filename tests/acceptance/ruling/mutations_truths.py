@@ -39,6 +39,14 @@ MUTANTS = (
     ),
     Mutant(
         4,
+        "of two modifies of one priority the last name wins",
+        f"{BUS}/ruling/merge.py",
+        "return (-heard.priority, heard.scheduler,",
+        "return (-heard.priority, *(-ord(one) for one in heard.scheduler[:1]),",
+        "../bus/ruling/test_merge.py::test_equal_priorities_are_decided_by_the_alphabetically_first_name",
+    ),
+    Mutant(
+        4,
         "a deny wins only by its priority",
         f"{BUS}/ruling/merge.py",
         "    if denies:",

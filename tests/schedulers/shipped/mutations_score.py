@@ -99,7 +99,7 @@ _CHANGES = (
         "        if False:",
     ),
     ("a call is under way only by its fact", _OUTCOMES, "if decision not in self._under_way:", "if False:"),
-    ("a lost call is under way for ever", _OUTCOMES, "now - call.at < LOST_S and", "True and"),
+    ("a lost call is under way for ever", _OUTCOMES, "if now - at < longest:", "if True:"),
     (
         "a lost call is under way for a quarter of an hour",
         _SUMS,

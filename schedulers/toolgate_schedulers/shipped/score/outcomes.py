@@ -31,7 +31,7 @@ from toolgate_bus.state.ejections import BACK, FAILURES, FAR_BELOW, TRY
 
 from toolgate_schedulers.shipped.score.exploration import Explorer
 from toolgate_schedulers.shipped.score.sticky import DECISION, StickyPlaces, value_of
-from toolgate_schedulers.shipped.score.sums import LOST_S, Sums
+from toolgate_schedulers.shipped.score.sums import Sums
 
 HALF_LIFE_S: Final = 600.0
 """Default half-life in seconds, which matters where calls are few."""
@@ -246,7 +246,7 @@ class Outcomes:
     ) -> None:
         expected = self._expected.get(decision)
         self._end(decision)
-        self._give_up(now)
+        self._give_up()
         if key not in self._group_of or len(decision) > MAX_NAME:
             return
         kept = self._sums(key, now)
@@ -392,14 +392,11 @@ class Outcomes:
                     break
                 self._end(decision)
 
-    def _give_up(self, now: float) -> None:
-        """Drop the oldest calls under way that are too old or too many."""
+    def _give_up(self) -> None:
+        """Drop the oldest calls under way if there are too many."""
         for calls in (self._expected, self._under_way):
-            while calls:
-                decision, call = next(iter(calls.items()))
-                if now - call.at < LOST_S and len(calls) <= MAX_UNDER_WAY:
-                    break
-                self._end(decision)
+            while len(calls) > MAX_UNDER_WAY:
+                self._end(next(iter(calls)))
 
 
 def _refusal(fact: Mapping[str, Any]) -> float | None:
