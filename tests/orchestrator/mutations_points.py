@@ -138,6 +138,20 @@ _CHANGES = (
         f"{_POINTS}::test_thinking_and_state_with_a_word_that_is_gone_from_a_text_are_dropped",
     ),
     (
+        "the record has the words that were denied or changed",
+        f"{ORCHESTRATOR}/decision/recorder.py",
+        "body = codec.hide_text(body, hide_value)",
+        "pass",
+        f"{_POINTS}::test_the_record_has_the_words_that_were_given_and_no_others",
+    ),
+    (
+        "the record has the words of every verdict on an answer",
+        f"{ORCHESTRATOR}/decision/recorder.py",
+        'if (words := one.get("arguments")) and words != given:',
+        'if (words := one.get("arguments")) and False:',
+        f"{_POINTS}::test_the_record_has_the_words_that_were_given_and_no_others",
+    ),
+    (
         "thinking keeps an output that may not be given",
         f"{ORCHESTRATOR}/loops/reactive.py",
         "return FinalOutput(value), drop_thoughts(reply)",

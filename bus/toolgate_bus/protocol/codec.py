@@ -4,6 +4,7 @@ Two versions are spoken. In bodies of the second, unknown fields are kept (`mode
 Any fault in a body from elsewhere becomes a CodecError.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
@@ -136,6 +137,13 @@ def remove_labels(body: bytes) -> bytes:
     fields.pop("session_labels", None)
     fields.pop("required_labels", None)
     return pack(fields)
+
+
+def hide_text(body: bytes, hide: Callable[[Any], str]) -> bytes:
+    """Return the body of a question about a point of a turn with its words hidden. Raises CodecError."""
+    fields = unpack(body, MAX_QUESTION)
+    asked = fields["tool_input"]
+    return pack({**fields, "tool_input": {name: hide(one) for name, one in asked.items()}})
 
 
 def verdict_body(answer: Verdict | Failure, revision: str = "", start: str = "") -> bytes:

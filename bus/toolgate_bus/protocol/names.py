@@ -28,6 +28,8 @@ RESERVED_PREFIXES: Final = ("llm:", "turn:", "session:")
 POINTS: Final = ("turn:input", "turn:output", "session:start")
 """Points of a turn or a session that are ruled on like a call: the user's words, the answer, the beginning.
 Only selectors that name them match them."""
+TEXTS: Final = POINTS[:2]
+"""Points at which words are ruled on."""
 _RESERVED_WORDS: Final = frozenset(prefix[:-1] for prefix in RESERVED_PREFIXES)
 _FILLERS: Final = dict.fromkeys(map(ord, "\u115f\u1160\u3164\uffa0\u17b4\u17b5"))
 """Invisible letters."""

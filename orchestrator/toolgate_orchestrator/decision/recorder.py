@@ -19,6 +19,7 @@ from toolgate_bus.facts.columnar import MAX_QUESTION, MAX_RECIPIENTS, pack_run
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import IN_PROCESS, Decision, Mask, ReceivedVerdict
 from toolgate_bus.protocol.fact_events import ENDS, TOOL_ENDS, TOOL_RESULT
+from toolgate_bus.protocol.names import TEXTS
 from toolgate_bus.telemetry import metrics, tracing
 from toolgate_bus.telemetry.fact_metrics import MAX_LABEL, decides, trace_id
 from toolgate_bus.telemetry.unanimous import FactRun, Group
@@ -29,7 +30,7 @@ from toolgate_orchestrator.decision.faults import call_guarded, note_fault
 from toolgate_orchestrator.decision.link.client import GateClient
 from toolgate_orchestrator.decision.link.scheduler_info import RESULT
 from toolgate_orchestrator.decision.question.question import UnreadableQuestion, clip, write_question
-from toolgate_orchestrator.decision.question.redact import RedactedArguments, Redactor
+from toolgate_orchestrator.decision.question.redact import RedactedArguments, Redactor, hide_value
 from toolgate_orchestrator.decision.results.shadow_results import find_disagreeing
 from toolgate_orchestrator.decision.round.decision_state import DecisionState
 from toolgate_orchestrator.decision.round.open_round import count_remarks, count_rule, count_verdict
@@ -272,16 +273,29 @@ class DecisionRecorder:
                 decision.tool_input, call.outgoing, decision.tool_name
             ).value
         reason = self._redact(decision.reason, call)
-        verdicts = [self.describe_verdict(call, heard) for heard in decision.verdicts]
+        given = decision.tool_input if decision.allowed or decision.pending else None
+        verdicts = [self.describe_verdict(call, heard, given) for heard in decision.verdicts]
         beside = {**record.beside(decision, asked, call.failed_open, disagreeing), **call.deferred}
-        return record.decision_fact(decision, call.body, verdicts, final, reason, seq, at, beside)
+        body = call.body
+        if call.question.tool_name in TEXTS and not (decision.pending or decision.outcome == "continue"):
+            body = codec.hide_text(body, hide_value)
+        return record.decision_fact(decision, body, verdicts, final, reason, seq, at, beside)
 
     def _redact(self, words: str | None, call: DecisionState) -> str | None:
         return words and self._redactor.text(packing.make_readable(words), call.outgoing)
 
-    def describe_verdict(self, call: DecisionState, heard: ReceivedVerdict) -> dict[str, Any]:
-        """Return a verdict's fields, fit to leave: a hook of this process saw unredacted values."""
+    def describe_verdict(
+        self, call: DecisionState, heard: ReceivedVerdict, given: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Return a verdict's fields, fit to leave: a hook of this process saw unredacted values.
+
+        Of words at a point of a turn only those that were `given` leave: others may be what a mask hides.
+        """
         fields = record.verdict_fields(heard)
+        if call.question.tool_name in TEXTS:
+            for one in (fields, fields.get("said") or {}):
+                if (words := one.get("arguments")) and words != given:
+                    one["arguments"] = {name: hide_value(word) for name, word in words.items()}
         if call.body and (heard.said is not None or not codec.is_plain(heard.verdict)):
             for one in (fields, fields.get("said")):
                 if one and not WORDS.isdisjoint(one):

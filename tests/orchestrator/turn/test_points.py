@@ -12,6 +12,7 @@ from four_loops import LOOPS
 from goal_judges import judging, progress_of, set_goal
 from ruled_bus import SECRET, RuledBus, mask_secret
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify, Replace
+from toolgate_bus.protocol.placeholders import hides
 
 pytestmark = pytest.mark.pure
 
@@ -270,6 +271,41 @@ async def test_what_a_person_is_asked_about_is_in_no_log_and_in_no_hooks_payload
         told = [one for name in ("approval:required", "approval:denied") for one in a.told(name)]
         assert len(told) == 2
         assert SECRET not in str(told)
+
+
+# ---------------------------------------------------------------------- the record
+
+
+@pytest.mark.parametrize("point", ["turn:input", "turn:output"])
+@pytest.mark.parametrize(
+    "ruled",
+    [Deny(reason="it has a key"), Modify(tool="", arguments={"text": "it is [withheld]"}, priority=9)],
+    ids=["denied", "changed"],
+)
+async def test_the_record_has_the_words_that_were_given_and_no_others(
+    agent: Any, llm: Any, says: Any, bus: RuledBus, ruled: Any, point: str
+) -> None:
+    def change(words: Any) -> Any:
+        return words.model_copy(update={"tool": point}) if isinstance(words, Modify) else words
+
+    def rule_by(words: Any) -> Any:
+        return lambda call: change(words) if SECRET in call.tool_input["text"] else Continue()
+
+    about: dict[str, Any] = {"phases": ("select", "verify"), "tools": (point,)}
+    other = Modify(tool=point, arguments={"text": f"{SECRET}, in other words"})
+    await bus.scheduler(rule_by(ruled), **about)
+    await bus.scheduler(rule_by(other), name="other", **about)
+    await bus.scheduler(rule_by(other), name="trial", shadow=True, **about)
+    async with agent(llm=llm([says(f"it is {SECRET}")])) as a:
+        await bus.listens(a, "loop-basic")
+        await a.ask(f"it is {SECRET}" if point == "turn:input" else "hello")
+    (decided,) = bus.facts("decision")
+    assert decided["outcome"] in ("deny", "modify")
+    assert SECRET not in str(bus.facts())
+    if isinstance(ruled, Modify):
+        assert decided["final_input"] == ruled.arguments
+        assert {"judge", "other"} <= {one["scheduler"] for one in decided["verdicts"]}
+    assert hides(decided["tool_input"]["text"])
 
 
 # ---------------------------------------------------------------------- what the LLM answered

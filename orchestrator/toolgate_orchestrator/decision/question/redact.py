@@ -470,8 +470,13 @@ def _digits(number: float) -> str:
         return ""
 
 
+def hide_value(value: Any, kind: Kind = "redacted") -> str:
+    """Return a placeholder for a value."""
+    return f"{MARK}{kind}:{token(_KEY, value, canonicalize(value))}⟧"
+
+
 def _hide(value: Any, kind: Kind, out: RedactedArguments) -> str:
-    placeholder = f"{MARK}{kind}:{token(_KEY, value, canonicalize(value))}⟧"
+    placeholder = hide_value(value, kind)
     if len(out.placeholders) >= _MAX_PLACEHOLDERS:
         raise _TooMany
     out.placeholders[placeholder] = value
