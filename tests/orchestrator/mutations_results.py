@@ -36,7 +36,7 @@ MUTANTS = (
         f"{ORCHESTRATOR}/commands/mcp/calls.py",
         "            shown = sdk.MCPError(error.code, *results.given_error(given))\n        raise shown",
         "            raise sdk.MCPError(error.code, *results.given_error(given)) from None\n        raise",
-        f"{_ORACLE}::test_no_door_gives_away_what_a_scheduler_hid[mcp]",
+        "../orchestrator/commands/test_mcp_results_ruled.py::test_an_error_of_the_server_is_a_result_too",
     ),
     Mutant(
         "results",

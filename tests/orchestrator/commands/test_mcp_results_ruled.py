@@ -99,6 +99,7 @@ async def test_an_error_of_the_server_is_a_result_too(open_session):
             await call(session, "nothing")
         assert (refusal.value.code, refusal.value.message) == (-32602, WITHHELD)
         assert ruler.asked[-1].result == {"error": {"message": "no such tool"}}
+        assert refusal.value.__context__ is None  # it would have the server's own words
         assert ruler.asked[-1].success is False
         ruler.answer = lambda asked: Continue()
         with pytest.raises(sdk.MCPError, match="no such tool"):
