@@ -713,11 +713,24 @@ async def test_who_denies_and_quotes_what_another_hides_tells_nobody(world, firs
         (hide("not there"), False),
     ],
 )
+@pytest.mark.parametrize("first", ["judge", "trial"])
 async def test_a_shadow_that_would_have_changed_what_was_given_is_counted_once_and_named(
-    world, answer, disagrees
+    world, answer, disagrees, first
 ):
-    await world.scheduler("judge", Continue(), **RESULTS)
-    await world.scheduler("trial", answer, shadow=True, **RESULTS)
+    heard = asyncio.Event()
+
+    async def judge(call):
+        if first == "trial":
+            await heard.wait()
+            await many_steps()
+        return Continue()
+
+    def trial(call):
+        heard.set()
+        return answer(call) if callable(answer) else answer
+
+    await world.scheduler("judge", judge, **RESULTS)
+    await world.scheduler("trial", trial, shadow=True, **RESULTS)
     counted = growth("toolgate_shadow_disagreements_total", scheduler="trial")
     made = await given(await world.gate())
     await many_steps()
