@@ -117,10 +117,11 @@ def decision_fact(
     at: float,
     beside: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """Return the fact of a decision with every verdict. `question` is the body that was asked, byte for byte.
+    """Return the fact of a decision with every verdict.
 
-    `verdicts` are those of the decision (`verdict_fields`), fit to leave the process. `beside` is the result
-    of the function of that name.
+    `question` is the body that was asked, byte for byte, but for words at a point of a turn that were not
+    given. `verdicts` are those of the decision (`verdict_fields`), fit to leave the process. `beside` is the
+    result of the function of that name.
     """
     fields: dict[str, Any] = {
         "event": TOOL_DEFERRED if decision.pending else "decision",

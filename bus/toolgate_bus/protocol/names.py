@@ -25,11 +25,10 @@ RESERVED_NAMES: Final = PSEUDO_NAMES | STORE_NAMES
 """Names that no scheduler on a bus may have, even if they match the pattern."""
 RESERVED_PREFIXES: Final = ("llm:", "turn:", "session:")
 """Beginnings that no tool's name may have: they mark the names of other things that are ruled on."""
-POINTS: Final = ("turn:input", "turn:output", "session:start")
-"""Points of a turn or a session that are ruled on like a call: the user's words, the answer, the beginning.
-Only selectors that name them match them."""
-TEXTS: Final = POINTS[:2]
-"""Points at which words are ruled on."""
+POINTS_OF_WORDS: Final = ("turn:input", "turn:output")
+"""Points of a turn at which words are ruled on: the user's, and the answer."""
+POINTS: Final = (*POINTS_OF_WORDS, "session:start")
+"""Points of a turn or a session that are ruled on like a call. Only selectors that name them match them."""
 _RESERVED_WORDS: Final = frozenset(prefix[:-1] for prefix in RESERVED_PREFIXES)
 _FILLERS: Final = dict.fromkeys(map(ord, "\u115f\u1160\u3164\uffa0\u17b4\u17b5"))
 """Invisible letters."""

@@ -183,9 +183,10 @@ def _read(text: str) -> set[str]:
     """Return a hidden text, and what it says as JSON: the same may stand elsewhere in clear."""
     found, said = {text}, text
     for _ in range(_LEVELS):
-        if "\\" in said:
-            said, _ = _unescape(said)
-            found.add(said)
+        if "\\" not in said:
+            break
+        said, _ = _unescape(said)
+        found.add(said)
     for one in tuple(found):
         if one.lstrip()[:1] in ("{", "[", '"'):
             try:

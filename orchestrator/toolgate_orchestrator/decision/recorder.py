@@ -19,7 +19,7 @@ from toolgate_bus.facts.columnar import MAX_QUESTION, MAX_RECIPIENTS, pack_run
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import IN_PROCESS, Decision, Mask, ReceivedVerdict
 from toolgate_bus.protocol.fact_events import ENDS, TOOL_ENDS, TOOL_RESULT
-from toolgate_bus.protocol.names import TEXTS
+from toolgate_bus.protocol.names import POINTS_OF_WORDS
 from toolgate_bus.telemetry import metrics, tracing
 from toolgate_bus.telemetry.fact_metrics import MAX_LABEL, decides, trace_id
 from toolgate_bus.telemetry.unanimous import FactRun, Group
@@ -277,7 +277,8 @@ class DecisionRecorder:
         verdicts = [self.describe_verdict(call, heard, given) for heard in decision.verdicts]
         beside = {**record.beside(decision, asked, call.failed_open, disagreeing), **call.deferred}
         body = call.body
-        if call.question.tool_name in TEXTS and not (decision.pending or decision.outcome == "continue"):
+        is_kept = decision.pending or decision.outcome == "continue"
+        if call.question.tool_name in POINTS_OF_WORDS and not is_kept:
             body = codec.hide_text(body, hide_value)
         return record.decision_fact(decision, body, verdicts, final, reason, seq, at, beside)
 
@@ -292,7 +293,7 @@ class DecisionRecorder:
         Of words at a point of a turn only those that were `given` leave: others may be what a mask hides.
         """
         fields = record.verdict_fields(heard)
-        if call.question.tool_name in TEXTS:
+        if call.question.tool_name in POINTS_OF_WORDS:
             for one in (fields, fields.get("said") or {}):
                 if (words := one.get("arguments")) and words != given:
                     one["arguments"] = {name: hide_value(word) for name, word in words.items()}

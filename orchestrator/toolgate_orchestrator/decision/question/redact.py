@@ -471,7 +471,7 @@ def _digits(number: float) -> str:
 
 
 def hide_value(value: Any, kind: Kind = "redacted") -> str:
-    """Return a placeholder for a value."""
+    """Return a placeholder for a value: equal ones for equal values, within this process."""
     return f"{MARK}{kind}:{token(_KEY, value, canonicalize(value))}⟧"
 
 
