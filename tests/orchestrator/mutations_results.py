@@ -8,6 +8,7 @@ _ORACLE = "../orchestrator/decision/results/test_result_doors.py"
 _MASKS = "../bus/ruling/test_results.py"
 _JOINED = "../bus/facts/test_results_joined.py"
 _RULER = f"{ORCHESTRATOR}/decision/results/result_ruler.py"
+_JSON = "../bus/protocol/test_json_values.py"
 _OUTGOING = f"{ORCHESTRATOR}/decision/results/outgoing_result.py"
 _RECIPIENTS = f"{ORCHESTRATOR}/decision/link/recipients.py"
 _ROUND = f"{ORCHESTRATOR}/decision/round/open_round.py"
@@ -17,17 +18,17 @@ MUTANTS = (
     Mutant(
         "results",
         "a value of any kind is written in one step",
-        _OUTGOING,
-        "if left < 0 or not kinds <= _KINDS:",
-        "if left < 0:",
-        f"{_SENT}::test_a_map_of_plain_values_is_written_in_one_step_up_to_the_bounds_of_depth_and_numbers",
+        f"{BUS}/protocol/packing.py",
+        "packb(value, strict_types=True, buf_size=size)",
+        "packb(value, default=str, buf_size=size)",
+        f"{_JSON}::test_a_value_that_json_has_not_is_not_written_and_is_not_what_was_written",
     ),
     Mutant(
         "results",
         "what is written in one step is sent with what redact hides",
         _OUTGOING,
-        "len(written) <= limit and not redaction.is_needed:",
-        "len(written) <= limit:",
+        "        if not redaction.is_needed:\n            return OutgoingResult(_UNREAD,",
+        "        if True:\n            return OutgoingResult(_UNREAD,",
         f"{_SENT}::test_what_redact_hides_is_sent_as_a_mark_and_stays_in_the_callers_result",
     ),
     Mutant(
@@ -49,10 +50,26 @@ MUTANTS = (
     Mutant(
         "results",
         "a number that JSON does not have is written in one step",
-        _OUTGOING,
-        "if float in kinds and not all(",
-        "if float in kinds and False and not all(",
+        f"{BUS}/protocol/json_values.py",
+        'b"\\xcb" in packed and b"null" in text and orjson.loads(text) != value',
+        "False",
+        f"{_JSON}::test_a_value_that_json_has_not_is_not_written_and_is_not_what_was_written",
+    ),
+    Mutant(
+        "results",
+        "a value that is nested too deep for readers is written in one step",
+        f"{BUS}/protocol/json_values.py",
+        "    if _is_too_deep(text, value):\n",
+        "    if False:\n",
         f"{_SENT}::test_a_map_of_plain_values_is_written_in_one_step_up_to_the_bounds_of_depth_and_numbers",
+    ),
+    Mutant(
+        "results",
+        "of a huge result a text is sent in which no field is hidden",
+        _OUTGOING,
+        "value = read_result(result, limit)",
+        "value = read_result(result)",
+        f"{_SENT}::test_the_beginning_of_a_huge_result_is_sent_as_that_of_a_large_one",
     ),
     Mutant(
         "results",

@@ -1,4 +1,4 @@
-"""Reads JSON from elsewhere, with one parser for every door, and compares it. Pure; runs no value's own code.
+"""Reads and writes JSON, with one parser for every door, and compares it. Pure; runs no value's own code.
 
 `read_json` accepts only texts that all programs read alike, as I-JSON (RFC 7493) requires. A rule must not
 see one thing where the program behind it sees another. So a text that programs read differently is refused.
@@ -9,11 +9,13 @@ number. The order of keys does not matter. NaN, which JSON does not have, is equ
 
 import json
 import math
+from itertools import chain
 from typing import Any, Final
 
-from pydantic_core import from_json, to_json
+import orjson
 
-from toolgate_bus.errors import ToolgateError
+from toolgate_bus.errors import CodecError, ToolgateError
+from toolgate_bus.protocol.packing import pack_exactly
 
 MAX_BYTES: Final = 32 << 20
 """Maximum length of a text in bytes or characters. A coding agent's event holds a tool's whole result."""
@@ -22,8 +24,9 @@ MAX_DEPTH: Final = 128
 MAX_DIGITS: Final = 4_000
 """Maximum digits of a whole number. Python reads and writes at most 4,300; it can be told to read fewer."""
 _CONTAINERS: Final = (dict, list, tuple)
-_AS_ZERO: Final = bytes.maketrans(b"123456789", b"0" * 9)
-_TOO_LONG: Final = b"0" * (MAX_DIGITS + 1)
+_AS_THEY_ARE: Final = (
+    orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+)
 
 
 class UnreadableJson(ToolgateError, ValueError):  # noqa: N818 - it says what the text is
@@ -65,7 +68,6 @@ def read_json(text: bytes | str, *, limit: int = MAX_BYTES, halves: bool = True)
         raise NotJson(f"{error.msg} at character {error.pos + 1}") from None
     except RecursionError:
         raise UnreadableJson(_TOO_DEEP) from None
-    # Counting brackets is much faster than walking values, and few texts have so many.
     if text.count("[") + text.count("{") > MAX_DEPTH and _is_deeper(found):
         raise UnreadableJson(_TOO_DEEP)
     if not halves and ("\\ud" in text or "\\uD" in text) and holds_half(found):
@@ -79,10 +81,9 @@ def read_written(text: bytes, *, limit: int = MAX_BYTES) -> Any:
     What is written again as the same bytes is read alike by all: no key is given twice, no number is odd.
     """
     try:
-        if len(text) <= limit and not (len(text) > MAX_DIGITS and _TOO_LONG in text.translate(_AS_ZERO)):
-            found = from_json(text, allow_inf_nan=False)
-            is_shallow = text.count(b"[") + text.count(b"{") <= MAX_DEPTH or not _is_deeper(found)
-            if is_shallow and to_json(found) == text:
+        if len(text) <= limit:
+            found = orjson.loads(text)
+            if not _is_too_deep(text, found) and orjson.dumps(found) == text:
                 return found
     except ValueError:  # not all that JSON allows is read so
         pass
@@ -90,11 +91,32 @@ def read_written(text: bytes, *, limit: int = MAX_BYTES) -> Any:
 
 
 def write_json(value: Any) -> bytes:
-    """Return a value of maps, lists, texts and finite numbers in JSON without blanks. Raises ValueError.
+    """Return a value in JSON without blanks. Raises NotJson for a value that `read_json` cannot return.
 
-    Any other value may be written as one of these: check it before. Half a character is an error.
+    Each value in it is of exactly a type of JSON's: elsewhere a subclass may be written in its own way. Whole
+    numbers have at most 64 bits.
     """
-    return to_json(value)
+    # Both writers have to accept it. orjson refuses bytes, and keys that are no texts. msgpack refuses what
+    # orjson takes for something else: tuples, enumerations, UUIDs.
+    try:
+        text = orjson.dumps(value, None, _AS_THEY_ARE)
+        packed = pack_exactly(value, len(text))
+    except (TypeError, CodecError) as error:
+        raise NotJson(str(error)) from None
+    if _is_too_deep(text, value):
+        raise NotJson(_TOO_DEEP)
+    # orjson writes null for a number that is not finite; in msgpack's bytes each float begins with 0xCB.
+    if b"\xcb" in packed and b"null" in text and orjson.loads(text) != value:
+        raise NotJson("a number is not finite")
+    return text
+
+
+def is_written(value: Any, text: bytes) -> bool:
+    """Return whether a value that `write_json` wrote as this text is still the same."""
+    try:
+        return orjson.dumps(value, None, _AS_THEY_ARE) == text
+    except TypeError:  # what it holds now is no JSON
+        return False
 
 
 def _as_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -134,17 +156,19 @@ _DECODER: Final = json.JSONDecoder(
 """Decoder, made once: the usual function makes one for each text."""
 
 
+def _is_too_deep(text: bytes, value: Any) -> bool:
+    # Counting brackets is much faster than walking values, and few texts have so many.
+    return text.count(b"[") + text.count(b"{") > MAX_DEPTH and _is_deeper(value)
+
+
 def _is_deeper(value: Any) -> bool:
     """Return whether a value has more levels of maps and lists than `MAX_DEPTH`, checking level by level."""
-    level = [value] if type(value) in (dict, list) else []
+    level = [value]
     for _ in range(MAX_DEPTH):
-        level = [
-            child
-            for one in level
-            for child in (one.values() if type(one) is dict else one)
-            if type(child) in (dict, list)
-        ]
-        if not level:
+        maps = [one for one in level if type(one) is dict]
+        lists = [one for one in level if type(one) is list]
+        level = [*chain.from_iterable(map(dict.values, maps)), *chain.from_iterable(lists)]
+        if set(map(type, level)).isdisjoint(_CONTAINERS):
             return False
     return True
 

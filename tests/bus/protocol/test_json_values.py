@@ -2,16 +2,21 @@
 
 import json
 import math
+import uuid
+from datetime import date
+from enum import Enum
 
 import pytest
 from bus_strategies import json_values
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from toolgate_bus.protocol import json_values as reading
 from toolgate_bus.protocol.json_values import (
     MAX_DEPTH,
     MAX_DIGITS,
+    NotJson,
     UnreadableJson,
+    is_written,
     read_json,
     read_written,
     same_json,
@@ -136,6 +141,7 @@ def test_what_programs_read_differently_is_refused_by_the_fast_way_too(text):
 
 @given(json_values, st.sampled_from([None, 1]), st.data())
 def test_both_ways_read_the_same_out_of_what_was_written_or_tampered_with(value, indent, data):
+    assume(not holds_odd(value))
     text = json.dumps(value, indent=indent, ensure_ascii=False).encode() if indent else write_json(value)
     assert outcome(read_written, text) == outcome(read_json, text) == json.dumps(value)
     at = data.draw(st.integers(0, len(text) - 1))
@@ -148,3 +154,50 @@ def test_what_was_written_is_read_the_fast_way(monkeypatch):
     monkeypatch.setattr(reading, "read_json", None)
     value = {"rows": [{"id": n, "name": "\u00fc\n\u20ac", "part": n / 7, "open": True} for n in range(500)]}
     assert read_written(write_json(value)) == value
+
+
+class Kind(Enum):
+    CARD = "card"
+
+
+ALIKE = [1.2e308, -1.7e308, 0xCB7FF0, 0xCBFFF0, 2**64 - 1, -(2**63), "\ufb7f", None, "null", {}, []]
+"""Values of JSON whose bytes look as if a number in them were not finite."""
+NOT_JSON = [
+    *(math.nan, -math.nan, math.inf, -math.inf, 2**64, -(2**63) - 1, b"b", (1,), {1}, Text("t"), "\ud83d"),
+    *({1: "a"}, {None: 1}, {b"k": 1}, {Kind.CARD: 1}, {Text("t"): 1}),
+    *(Kind.CARD, uuid.UUID(int=0), date(2026, 1, 1)),
+]
+
+
+def holds_odd(value):
+    if isinstance(value, dict):
+        return any(type(key) is not str for key in value) or any(map(holds_odd, value.values()))
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    return any(map(holds_odd, value)) if type(value) is list else any(value is odd for odd in NOT_JSON)
+
+
+@given(
+    st.recursive(
+        json_values | st.sampled_from(ALIKE) | st.sampled_from(NOT_JSON),
+        lambda one: st.lists(one, max_size=4) | st.dictionaries(st.text(max_size=2), one, max_size=4),
+        max_leaves=6,
+    )
+)
+def test_only_what_is_read_as_it_was_is_written(value):
+    value = [value]
+    if holds_odd(value):
+        with pytest.raises(NotJson):
+            write_json(value)
+        return
+    text = write_json(value)
+    assert is_written(value, text)
+    assert json.dumps(read_json(text)) == json.dumps(value)
+
+
+@pytest.mark.parametrize("odd", NOT_JSON, ids=repr)
+def test_a_value_that_json_has_not_is_not_written_and_is_not_what_was_written(odd):
+    for value in ([odd], {"a": {"b": odd}}, [None, [odd, 1.2e308]]):
+        with pytest.raises(NotJson):
+            write_json(value)
+        assert not is_written(value, b"[]")

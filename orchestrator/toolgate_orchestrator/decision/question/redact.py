@@ -10,7 +10,8 @@ that no rule can read have a `fault`, and the gate denies them. `question` write
 """
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -133,9 +134,9 @@ class RedactedArguments:
 class Redactor:
     """Applies one `redact` configuration."""
 
-    def __init__(self, config: RedactConfig) -> None:
+    def __init__(self, config: RedactConfig, clock: Callable[[], float] = time.thread_time) -> None:
         self._fields = frozenset(name.casefold() for name in config.fields)
-        self._scanner = Scanner(config.patterns)
+        self._scanner = Scanner(config.patterns, clock)
         by_tool = config.max_chars
         self._max_chars: int | None = by_tool if isinstance(by_tool, int) else None
         self._harmless = None if self._max_chars is None else min(self._max_chars, _FEW_BYTES)

@@ -11,19 +11,18 @@ import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from itertools import takewhile
 from math import isfinite
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.protocol.events import Mask, MaskedPart, SentResult
-from toolgate_bus.protocol.json_values import read_json, same_json, write_json
+from toolgate_bus.protocol.json_values import MAX_DEPTH, NotJson, is_written, read_json, same_json, write_json
 from toolgate_bus.protocol.packing import make_readable
 from toolgate_bus.ruling.results import ROOT, UnknownPart, check_parts, hide_texts, mask_parts, path_to
 
 from toolgate_orchestrator.decision.question.plain_values import to_plain
 from toolgate_orchestrator.decision.question.redact import HIDDEN, Redactor
 
-_MAX_DEPTH: Final = 64
 _MAX_NODES: Final = 200_000
 _MAX_BITS: Final = 13_280
 """Most bits of a whole number that everybody reads: 4,000 digits in JSON."""
@@ -32,11 +31,6 @@ _MAX_ERROR: Final = 262_144
 _CAUSED: Final = "\ncaused by "
 _NOTE: Final = "\nnote: "
 _MEMBER: Final = "\nmember: "
-_SCALARS: Final = frozenset((str, int, float, bool, type(None)))
-_KINDS: Final = _SCALARS | {dict, list}
-_STRINGS: Final = frozenset((str,))
-_MAP: Final = frozenset((dict,))
-_LIST: Final = frozenset((list,))
 _UNREAD: Final[Any] = object()
 _BEYOND: Final = 4_096
 """Characters behind the end of a text that is cut in which the rest of a secret is looked for."""
@@ -74,7 +68,7 @@ class OutgoingResult:
     ) -> None:
         self._value, self.sent = value, sent
         self.size = size
-        """Bytes of the whole result."""
+        """Bytes of the whole result, or of as much of it as was read."""
         self.cut = cut
         """Bytes at its end that are not sent, and that nobody is given."""
         self.pieces = pieces
@@ -108,10 +102,7 @@ class OutgoingResult:
         if type(result) is str:
             return True
         if self._value is _UNREAD:
-            try:
-                return write_json(result) == self.sent.data
-            except Exception:  # noqa: BLE001 - what it holds now is no JSON, or another thread changes it
-                return False
+            return is_written(result, self.sent.data)
         written = write_plain(result)
         return same_json(self.value, read_result(result) if written is None else json.loads(written.decode()))
 
@@ -173,9 +164,12 @@ def send_result(
             value = result if result.isascii() else data.decode()
             return OutgoingResult(value, SentResult("text", data, success), len(data))
     written = write_plain(result)
-    if written is not None and len(written) <= limit and not redaction.is_needed:
-        return OutgoingResult(_UNREAD, SentResult("json", written, success), len(written))
-    value = read_result(result) if written is None else json.loads(written.decode())
+    if written is not None and len(written) <= limit:
+        if not redaction.is_needed:
+            return OutgoingResult(_UNREAD, SentResult("json", written, success), len(written))
+        value = json.loads(written.decode())
+    else:  # each value takes a byte at least: of more values than `limit` the end is cut off in any case
+        value = read_result(result, limit)
     is_text = type(value) is str
     text = value if is_text else _write(value) if written is None else written.decode()
     size = len(text.encode())
@@ -225,39 +219,16 @@ def write_plain(result: Any) -> bytes | None:
     if type(result) not in (dict, list):
         return None
     try:
-        return write_json(result) if _is_plain(result) else None
-    except Exception:  # noqa: BLE001 - half characters, or a value that another thread changes
+        return write_json(result)
+    except NotJson:
         return None
 
 
-def _is_plain(value: Any) -> bool:
-    """Return whether a map or list holds maps, lists, texts and finite numbers alone, level by level.
+def read_result(result: Any, most: int | None = None) -> Any:
+    """Return a result as a text, or as a value of JSON; a value that is neither, as its text.
 
-    Subclasses are none of them, as each may be written in its own way.
+    Of more than `most` values the rest is left out. By default, a value of too many becomes its text.
     """
-    level, left, kinds = [value], _MAX_NODES, {type(value)}
-    for _ in range(_MAX_DEPTH + 1):
-        maps = level if kinds == _MAP else [one for one in level if type(one) is dict]
-        lists = level if kinds == _LIST else [one for one in level if type(one) is list]
-        if not _STRINGS.issuperset(map(type, chain.from_iterable(maps))):
-            return False
-        level = [*chain.from_iterable(map(dict.values, maps)), *chain.from_iterable(lists)]
-        kinds, left = set(map(type, level)), left - len(level)
-        if left < 0 or not kinds <= _KINDS:
-            return False
-        if int in kinds:
-            numbers = [one for one in level if type(one) is int]
-            if max(max(numbers), -min(numbers)).bit_length() > _MAX_BITS:
-                return False
-        if float in kinds and not all(map(isfinite, [one for one in level if type(one) is float])):
-            return False
-        if kinds <= _SCALARS:
-            return True
-    return False
-
-
-def read_result(result: Any) -> Any:
-    """Return a result as a text, or as a value of JSON; a value that is neither, as its text."""
     if type(result) is str:
         return result if result.isascii() else make_readable(result)
     if isinstance(result, BaseException):
@@ -266,7 +237,7 @@ def read_result(result: Any) -> Any:
     if type(plain) is str:
         return make_readable(plain)
     try:
-        return _read_json(plain, [_MAX_NODES], _MAX_DEPTH)
+        return _ResultReading(_MAX_NODES if most is None else most, leaves_out=most is not None).read(plain)
     except _NotJson:
         pass
     try:
@@ -275,33 +246,44 @@ def read_result(result: Any) -> Any:
         return f"a {type(result).__name__} that has no text"
 
 
-def _read_json(value: Any, left: list[int], depth: int) -> Any:
-    """Return a value in plain JSON as every program reads it. Raises _NotJson."""
-    kind = type(value)
-    left[0] -= 1
-    if kind is str:
-        return value if value.isascii() else make_readable(value)
-    if value is None or kind is bool:
-        return value
-    if kind is int:
-        if value.bit_length() > _MAX_BITS:
+class _ResultReading:
+    """Reads a value in plain JSON as every program reads it. Raises _NotJson."""
+
+    def __init__(self, left: int, *, leaves_out: bool) -> None:
+        self._left, self._leaves_out = left, leaves_out
+
+    def read(self, value: Any, depth: int = MAX_DEPTH) -> Any:
+        kind = type(value)
+        self._left -= 1
+        if kind is str:
+            return value if value.isascii() else make_readable(value)
+        if value is None or kind is bool:
+            return value
+        if kind is int:
+            if value.bit_length() > _MAX_BITS:
+                raise _NotJson
+            return value
+        if kind is float:
+            return value if isfinite(value) else str(value)
+        if depth == 0:
             raise _NotJson
-        return value
-    if kind is float:
-        return value if isfinite(value) else str(value)
-    if depth < 0 or left[0] < 0:
-        raise _NotJson
-    if kind is list:
-        return [_read_json(one, left, depth - 1) for one in value]
-    if kind is not dict:
-        raise _NotJson
-    found: dict[str, Any] = {}
-    for name, one in value.items():
-        key = make_readable(name) if type(name) is str else None
-        if key is None or key in found:
+        if kind is list:
+            return [self.read(one, depth - 1) for one in takewhile(self._goes_on, value)]
+        if kind is not dict:
             raise _NotJson
-        found[key] = _read_json(one, left, depth - 1)
-    return found
+        found: dict[str, Any] = {}
+        for name, one in takewhile(self._goes_on, value.items()):
+            key = make_readable(name) if type(name) is str else None
+            if key is None or key in found:
+                raise _NotJson
+            found[key] = self.read(one, depth - 1)
+        return found
+
+    def _goes_on(self, _next: Any) -> bool:
+        """Return whether one more value is read. Raises _NotJson if none may be left out."""
+        if self._left < 0 and not self._leaves_out:
+            raise _NotJson
+        return self._left >= 0
 
 
 def describe_error(error: BaseException) -> str:
