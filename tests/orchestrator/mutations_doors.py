@@ -13,8 +13,8 @@ _CHANGES = (
     (
         "a text is nested as deep as it likes",
         _VALUES,
-        "> MAX_DEPTH and _is_deeper",
-        "< 0 and _is_deeper",
+        "> MAX_DEPTH and is_deeper",
+        "< 0 and is_deeper",
         _PARSED,
     ),
     ("a number has any number of digits", _VALUES, "if len(text) <= MAX_DIGITS:", "if True:", _PARSED),

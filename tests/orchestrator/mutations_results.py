@@ -50,7 +50,7 @@ MUTANTS = (
     Mutant(
         "results",
         "a number that JSON does not have is written in one step",
-        f"{BUS}/protocol/json_values.py",
+        f"{BUS}/protocol/written_json.py",
         'b"\\xcb" in packed and b"null" in text and orjson.loads(text) != value',
         "False",
         f"{_JSON}::test_a_value_that_json_has_not_is_not_written_and_is_not_what_was_written",
@@ -58,7 +58,7 @@ MUTANTS = (
     Mutant(
         "results",
         "a value that is nested too deep for readers is written in one step",
-        f"{BUS}/protocol/json_values.py",
+        f"{BUS}/protocol/written_json.py",
         "    if _is_too_deep(text, value):\n",
         "    if False:\n",
         f"{_SENT}::test_a_map_of_plain_values_is_written_in_one_step_up_to_the_bounds_of_depth_and_numbers",

@@ -32,7 +32,7 @@ from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.protocol.agents import LiveAgent
 from toolgate_bus.protocol.pauses import Pause, StandingPauses, find_named, list_paused, pause_of
-from toolgate_bus.telemetry.printable import format_duration
+from toolgate_bus.telemetry.printable import format_duration, visible
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.storage.agent_directory import AgentDirectory
 from toolgate_bus.transport.redis.storage.pauses import PauseBoard
@@ -247,7 +247,7 @@ def _choose_ended(
             by = {order for one in meant for order in (one.paused, one.stopped)}
             wider = [one for one in found.pauses if one.id in by]
             if wider:
-                which = ", ".join(f"{one.id} of {one.target}" for one in wider)
+                which = ", ".join(f"{one.id} of {visible(one.target)}" for one in wider)
                 raise ConfigError(f"{id_!r} is not paused or stopped by itself, but by {which}: resume that")
             raise ConfigError(f"no pause or stop matches {id_!r}; `toolgate agents resume` lists them")
     return list(ended.values())

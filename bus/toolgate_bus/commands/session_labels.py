@@ -185,7 +185,9 @@ async def _find_session(board: LabelBoard, fleet: AgentDirectory, id_: str) -> s
         return exact
     found = sorted(one for one in {*living, *await board.list_sessions()} if one.startswith(id_))
     if len(found) != 1 or not id_:
-        several = f"means several: {', '.join(found[:8])}" if found else "is no session that has labels"
+        several = (
+            f"means several: {', '.join(map(repr, found[:8]))}" if found else "is no session that has labels"
+        )
         raise ConfigError(f"{id_!r} {several}; `toolgate agents labels` lists them")
     return found[0]
 

@@ -202,7 +202,9 @@ def _session_of(living: Sequence[LiveAgent], id_: str) -> str:
     if id_ in found:
         return id_
     if len(found) != 1 or not id_:
-        several = f"means several: {', '.join(sorted(found)[:8])}" if found else "is no live session"
+        several = (
+            f"means several: {', '.join(map(repr, sorted(found)[:8]))}" if found else "is no live session"
+        )
         raise ConfigError(f"{id_!r} {several}; `toolgate agents` lists them")
     return found.pop()
 

@@ -25,7 +25,7 @@ from toolgate_bus.protocol.events import (
     ToolSelecting,
     Verdict,
 )
-from toolgate_bus.protocol.json_values import UnreadableJson, read_written
+from toolgate_bus.protocol.json_values import UnreadableJson
 from toolgate_bus.protocol.packing import (
     AGAIN,
     MAX_QUESTION,
@@ -39,6 +39,7 @@ from toolgate_bus.protocol.packing import (
     within_bounds,
 )
 from toolgate_bus.protocol.revision import MAX_REVISION
+from toolgate_bus.protocol.written_json import read_written
 
 PLAIN_SIZE: Final = 256
 MAX_START: Final = 96

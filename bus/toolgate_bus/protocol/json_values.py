@@ -1,4 +1,4 @@
-"""Reads and writes JSON, with one parser for every door, and compares it. Pure; runs no value's own code.
+"""Reads JSON from elsewhere, with one parser for every door, and compares it. Pure; runs no value's own code.
 
 `read_json` accepts only texts that all programs read alike, as I-JSON (RFC 7493) requires. A rule must not
 see one thing where the program behind it sees another. So a text that programs read differently is refused.
@@ -12,10 +12,7 @@ import math
 from itertools import chain
 from typing import Any, Final
 
-import orjson
-
-from toolgate_bus.errors import CodecError, ToolgateError
-from toolgate_bus.protocol.packing import pack_exactly
+from toolgate_bus.errors import ToolgateError
 
 MAX_BYTES: Final = 32 << 20
 """Maximum length of a text in bytes or characters. A coding agent's event holds a tool's whole result."""
@@ -24,9 +21,6 @@ MAX_DEPTH: Final = 128
 MAX_DIGITS: Final = 4_000
 """Maximum digits of a whole number. Python reads and writes at most 4,300; it can be told to read fewer."""
 _CONTAINERS: Final = (dict, list, tuple)
-_AS_THEY_ARE: Final = (
-    orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
-)
 
 
 class UnreadableJson(ToolgateError, ValueError):  # noqa: N818 - it says what the text is
@@ -67,56 +61,13 @@ def read_json(text: bytes | str, *, limit: int = MAX_BYTES, halves: bool = True)
     except json.JSONDecodeError as error:
         raise NotJson(f"{error.msg} at character {error.pos + 1}") from None
     except RecursionError:
-        raise UnreadableJson(_TOO_DEEP) from None
-    if text.count("[") + text.count("{") > MAX_DEPTH and _is_deeper(found):
-        raise UnreadableJson(_TOO_DEEP)
+        raise UnreadableJson(TOO_DEEP) from None
+    # Counting brackets is much faster than walking values, and few texts have so many.
+    if text.count("[") + text.count("{") > MAX_DEPTH and is_deeper(found):
+        raise UnreadableJson(TOO_DEEP)
     if not halves and ("\\ud" in text or "\\uD" in text) and holds_half(found):
         raise HalfCharacter(found)
     return found
-
-
-def read_written(text: bytes, *, limit: int = MAX_BYTES) -> Any:
-    """Return what `read_json` returns, faster for a text as `write_json` writes it. Raises UnreadableJson.
-
-    What is written again as the same bytes is read alike by all: no key is given twice, no number is odd.
-    """
-    try:
-        if len(text) <= limit:
-            found = orjson.loads(text)
-            if not _is_too_deep(text, found) and orjson.dumps(found) == text:
-                return found
-    except ValueError:  # not all that JSON allows is read so
-        pass
-    return read_json(text, limit=limit)
-
-
-def write_json(value: Any) -> bytes:
-    """Return a value in JSON without blanks. Raises NotJson for a value that `read_json` cannot return.
-
-    Each value in it is of exactly a type of JSON's: elsewhere a subclass may be written in its own way. Whole
-    numbers have at most 64 bits.
-    """
-    # Both writers have to accept it. orjson refuses bytes, and keys that are no texts. msgpack refuses what
-    # orjson takes for something else: tuples, enumerations, UUIDs.
-    try:
-        text = orjson.dumps(value, None, _AS_THEY_ARE)
-        packed = pack_exactly(value, len(text))
-    except (TypeError, CodecError) as error:
-        raise NotJson(str(error)) from None
-    if _is_too_deep(text, value):
-        raise NotJson(_TOO_DEEP)
-    # orjson writes null for a number that is not finite; in msgpack's bytes each float begins with 0xCB.
-    if b"\xcb" in packed and b"null" in text and orjson.loads(text) != value:
-        raise NotJson("a number is not finite")
-    return text
-
-
-def is_written(value: Any, text: bytes) -> bool:
-    """Return whether a value that `write_json` wrote as this text is still the same."""
-    try:
-        return orjson.dumps(value, None, _AS_THEY_ARE) == text
-    except TypeError:  # what it holds now is no JSON
-        return False
 
 
 def _as_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -149,19 +100,14 @@ def _refuse_constant(name: str) -> Any:
     raise UnreadableJson(f"{name} is not a JSON value")
 
 
-_TOO_DEEP: Final = f"it is nested more than {MAX_DEPTH} levels deep"
+TOO_DEEP: Final = f"it is nested more than {MAX_DEPTH} levels deep"
 _DECODER: Final = json.JSONDecoder(
     object_pairs_hook=_as_object, parse_int=_integer, parse_float=_float, parse_constant=_refuse_constant
 )
 """Decoder, made once: the usual function makes one for each text."""
 
 
-def _is_too_deep(text: bytes, value: Any) -> bool:
-    # Counting brackets is much faster than walking values, and few texts have so many.
-    return text.count(b"[") + text.count(b"{") > MAX_DEPTH and _is_deeper(value)
-
-
-def _is_deeper(value: Any) -> bool:
+def is_deeper(value: Any) -> bool:
     """Return whether a value has more levels of maps and lists than `MAX_DEPTH`, checking level by level."""
     level = [value]
     for _ in range(MAX_DEPTH):

@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-from toolgate_bus.protocol.delegation import reroute
 from toolgate_bus.protocol.events import AskUser, Modify, Outcome, Phase, ReceivedVerdict, Why
 from toolgate_bus.protocol.json_values import same_json
+from toolgate_bus.ruling.delegation import reroute
 from toolgate_bus.ruling.merge import MergeResult, counts, merge
 
 Change = Literal["veto", "reroute", "ask", "hold", "allow"]

@@ -24,7 +24,6 @@ from itertools import pairwise
 from typing import Any, Literal
 from weakref import WeakValueDictionary
 
-from toolgate_bus.protocol.delegation import TWO_AGENTS, two_agents
 from toolgate_bus.protocol.events import (
     IN_PROCESS,
     AskUser,
@@ -38,6 +37,7 @@ from toolgate_bus.protocol.fact_events import TOOL_ENDS
 from toolgate_bus.protocol.names import MAX_LINEAGE, NO_TOOL
 from toolgate_bus.protocol.pauses import Pause
 from toolgate_bus.protocol.signing import Keyring
+from toolgate_bus.ruling.delegation import TWO_AGENTS, two_agents
 from toolgate_bus.ruling.merge import rank
 from toolgate_bus.ruling.results import hide_texts
 from toolgate_bus.server.embedded import find_running_server

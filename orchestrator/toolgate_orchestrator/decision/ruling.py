@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from toolgate_bus.protocol.delegation import reroute, target_of
 from toolgate_bus.protocol.events import (
     OVERRULED,
     AskUser,
@@ -18,6 +17,7 @@ from toolgate_bus.protocol.events import (
 )
 from toolgate_bus.protocol.names import MAX_REASON
 from toolgate_bus.ruling.counterfactual import ProposedCall
+from toolgate_bus.ruling.delegation import reroute, target_of
 from toolgate_bus.ruling.merge import counts
 from toolgate_bus.ruling.round import RoundResult
 

@@ -19,7 +19,7 @@ from amplifier_core import HookResult
 from amplifier_core.events import SESSION_RESUME, SESSION_START, TOOL_PRE
 from toolgate_bus.config.check import StrictModel, check
 from toolgate_bus.errors import ToolgateError
-from toolgate_bus.protocol.delegation import target_of
+from toolgate_bus.ruling.delegation import target_of
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 

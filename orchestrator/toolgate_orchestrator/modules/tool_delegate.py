@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 from amplifier_core import ToolResult
 from pydantic import Field
 from toolgate_bus.config.check import StrictModel, check
-from toolgate_bus.protocol.delegation import TWO_AGENTS
+from toolgate_bus.ruling.delegation import TWO_AGENTS
 
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.modules.tool_base import ToolRefusal, text_argument

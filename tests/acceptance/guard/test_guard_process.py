@@ -11,8 +11,8 @@ from toolgate_bus.transport.redis.client.connection import RedisCommands
 pytestmark = [pytest.mark.acceptance, pytest.mark.system]
 
 HEAVY = (
-    *("amplifier_core", "anyio", "hiredis", "jsonschema", "msgpack", "opentelemetry", "prometheus_client"),
-    *("re2", "redis", "rich", "structlog", "typer", "uvloop", "yaml"),
+    *("amplifier_core", "anyio", "hiredis", "jsonschema", "msgpack", "opentelemetry", "orjson"),
+    *("prometheus_client", "re2", "redis", "rich", "structlog", "typer", "uvloop", "yaml"),
 )
 """What takes long to load, and is for who asks a gate."""
 LOADED = """

@@ -73,7 +73,7 @@ MUTANTS = (
     Mutant(
         "worker",
         "a result is read fast whatever it means to others",
-        f"{BUS}/protocol/json_values.py",
+        f"{BUS}/protocol/written_json.py",
         "if not _is_too_deep(text, found) and orjson.dumps(found) == text:",
         "if not _is_too_deep(text, found):",
         "../bus/protocol/test_json_values.py",
@@ -81,7 +81,7 @@ MUTANTS = (
     Mutant(
         "worker",
         "a result is read fast however deep it is",
-        f"{BUS}/protocol/json_values.py",
+        f"{BUS}/protocol/written_json.py",
         "if not _is_too_deep(text, found) and orjson.dumps(found) == text:",
         "if orjson.dumps(found) == text:",
         "../bus/protocol/test_json_values.py",

@@ -151,9 +151,15 @@ def test_first_letters_and_roots_that_are_gone_name_whom_they_can_only_mean():
     assert stopped("gone") == {"x-1"}
     assert stopped("x") == {"x-1"}
     for wrong, said in {
-        "a-": "means several: a-1, a-2",
+        "a-": "means several: 'a-1', 'a-2'",
         "q": "is no live session",
         "": "means several",
     }.items():
         with pytest.raises(ConfigError, match=re.escape(said)):
             stopped(wrong)
+
+
+def test_ids_of_agents_are_told_in_one_line():
+    living = [LiveAgent(f"s{end}", "r") for end in ("\nlifted: all", "\u202e")]
+    with pytest.raises(ConfigError, match=re.escape(r"several: 's\nlifted: all', 's\u202e'")):
+        stop_of(living, ["s"], now=False, by="me")

@@ -10,18 +10,16 @@ import pytest
 from bus_strategies import json_values
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from toolgate_bus.protocol import json_values as reading
+from toolgate_bus.protocol import written_json
 from toolgate_bus.protocol.json_values import (
     MAX_DEPTH,
     MAX_DIGITS,
     NotJson,
     UnreadableJson,
-    is_written,
     read_json,
-    read_written,
     same_json,
-    write_json,
 )
+from toolgate_bus.protocol.written_json import is_written, read_written, write_json
 
 pytestmark = pytest.mark.pure
 
@@ -151,7 +149,7 @@ def test_both_ways_read_the_same_out_of_what_was_written_or_tampered_with(value,
 
 
 def test_what_was_written_is_read_the_fast_way(monkeypatch):
-    monkeypatch.setattr(reading, "read_json", None)
+    monkeypatch.setattr(written_json, "read_json", None)
     value = {"rows": [{"id": n, "name": "\u00fc\n\u20ac", "part": n / 7, "open": True} for n in range(500)]}
     assert read_written(write_json(value)) == value
 

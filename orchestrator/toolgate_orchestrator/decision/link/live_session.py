@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from toolgate_bus.protocol.agents import LiveAgent, name_session
-from toolgate_bus.protocol.delegation import target_of
 from toolgate_bus.protocol.money import MAX_AMOUNT, is_amount, micro
 from toolgate_bus.protocol.pauses import Pause
+from toolgate_bus.ruling.delegation import target_of
 from toolgate_bus.telemetry import metrics
 
 from toolgate_orchestrator.decision.faults import call_guarded

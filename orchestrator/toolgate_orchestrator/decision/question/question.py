@@ -14,10 +14,10 @@ from urllib.parse import unquote
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import codec, packing
-from toolgate_bus.protocol.delegation import target_of
 from toolgate_bus.protocol.events import ToolQuestion
 from toolgate_bus.protocol.names import MAX_LINEAGE, MAX_NAME
 from toolgate_bus.protocol.placeholders import WHOLE
+from toolgate_bus.ruling.delegation import target_of
 from toolgate_bus.telemetry import tracing
 from toolgate_bus.telemetry.printable import shorten
 

@@ -5,11 +5,11 @@ An invalid modify is not an error. It is counted and set aside, and the next one
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from toolgate_bus.protocol.delegation import reroute, target_of, two_agents
 from toolgate_bus.protocol.events import Modify
 from toolgate_bus.protocol.llm import LLM_REQUEST, complete_arguments
 from toolgate_bus.protocol.names import is_reserved_tool
 from toolgate_bus.ruling.counterfactual import ProposedCall
+from toolgate_bus.ruling.delegation import reroute, target_of, two_agents
 
 from toolgate_orchestrator.decision.config import SchedulerLimits
 from toolgate_orchestrator.decision.question.call import AMBIGUOUS

@@ -16,8 +16,9 @@ from math import isfinite
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.protocol.events import Mask, MaskedPart, SentResult
-from toolgate_bus.protocol.json_values import MAX_DEPTH, NotJson, is_written, read_json, same_json, write_json
+from toolgate_bus.protocol.json_values import MAX_DEPTH, NotJson, read_json, same_json
 from toolgate_bus.protocol.packing import make_readable
+from toolgate_bus.protocol.written_json import is_written, write_json
 from toolgate_bus.ruling.results import ROOT, UnknownPart, check_parts, hide_texts, mask_parts, path_to
 
 from toolgate_orchestrator.decision.question.plain_values import to_plain

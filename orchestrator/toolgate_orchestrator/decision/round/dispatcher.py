@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from toolgate_bus.protocol import codec, packing
-from toolgate_bus.protocol.delegation import reroute
 from toolgate_bus.protocol.events import (
     IN_PROCESS,
     AskUser,
@@ -25,6 +24,7 @@ from toolgate_bus.protocol.names import AGAIN
 from toolgate_bus.protocol.signing import OTHER_SCHEME, Keyring, Kind, digest
 from toolgate_bus.ruling.conditions.matching import AnyQuestion
 from toolgate_bus.ruling.counterfactual import ProposedCall
+from toolgate_bus.ruling.delegation import reroute
 from toolgate_bus.ruling.merge import NOTHING, merge
 from toolgate_bus.ruling.round import Round, RoundResult
 from toolgate_bus.telemetry.loggers import get_logger

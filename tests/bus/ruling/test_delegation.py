@@ -1,7 +1,7 @@
 """A replacement's arguments and its agent agree, whichever of them a scheduler changed."""
 
 import pytest
-from toolgate_bus.protocol.delegation import reroute, target_of, two_agents
+from toolgate_bus.ruling.delegation import reroute, target_of, two_agents
 
 pytestmark = pytest.mark.pure
 
