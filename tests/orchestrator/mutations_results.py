@@ -560,8 +560,8 @@ MUTANTS = (
         "results",
         "results of one decision are asked about at once",
         f"{ORCHESTRATOR}/decision/gate.py",
-        "self._judging.setdefault(asking.id, asyncio.Lock())",
-        "asyncio.Lock()",
+        "async with turns.lock:",
+        "async with asyncio.Lock():",
         f"{_RULED}::test_results_of_one_decision_that_come_at_once_are_ruled_on_one_after_the_other",
     ),
 )

@@ -19,10 +19,9 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal
-from weakref import WeakValueDictionary
 
 from toolgate_bus.protocol.events import (
     IN_PROCESS,
@@ -96,6 +95,14 @@ without what any of them hid.
 """
 
 
+@dataclass(slots=True)
+class _Turns:
+    """The results of one decision that are ruled on, one after the other."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    number: int = 0
+
+
 class Gate:
     """The gate of one session, or of several that share its configuration: it rules on their tool calls.
 
@@ -134,7 +141,7 @@ class Gate:
         self._unruled: dict[str, int] = {}
         """Tools on whose results nobody rules, each with the version of the roster that says so."""
         self._results = ResultRuler(config, client, self._redactor, self._dispatcher, self._recorder)
-        self._judging = WeakValueDictionary[str, asyncio.Lock]()
+        self._judging: dict[str, _Turns] = {}
         """Decisions of which results are being ruled on: verdicts are about a decision, so one at a time."""
         self._offer = ToolOffer(client) if client and not config.offer_denied else None
         self._shown: Tools = ()
@@ -486,9 +493,10 @@ class Gate:
             call = call._replace(tool=tool, arguments=decision.tool_input, agent_target=decision.agent_target)
         if decision is not None and self._client is not None:
             self._client.labels.end_delegation(decision.id)
-        at = self.complete(call.at or NOBODY)
-        if at is not call.at:
-            call = call._replace(at=at)
+        at = call.at or NOBODY
+        completed = self.complete(at)
+        if completed is not at:
+            at, call = completed, call._replace(at=completed)
         root = at.root or (at.session if at.parent is None else self.find_root(at.session, at.parent))
         asking = make_question(call, self.config, self._ttl_ms, root)
         if decision is not None:
@@ -509,13 +517,18 @@ class Gate:
         async def ask_person(state: DecisionState, ruling: RulingResult, shown: SentResult) -> RulingResult:
             return await self._ask_person(state, ruling, asker, shown)
 
-        lock = self._judging.setdefault(asking.id, asyncio.Lock())
+        if (turns := self._judging.get(asking.id)) is None:
+            turns = self._judging[asking.id] = _Turns()
+        turns.number += 1
         before = DECISION.set(asking.id)
         try:
-            async with lock:
+            async with turns.lock:
                 return await self._results.rule(state, result, audience, ask_person, success=success)
         finally:
             DECISION.reset(before)
+            turns.number -= 1
+            if not turns.number:
+                del self._judging[asking.id]
 
     def _decide_at_once(self, call: DecisionState) -> Decision | None:
         """Return the decision on a call to which all its recipients' local tables answer; else None.

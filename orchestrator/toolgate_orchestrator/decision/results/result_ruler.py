@@ -215,29 +215,27 @@ class ResultRuler:
     def _record(self, call: DecisionState, given: GivenResult | None) -> None:
         """Record what became of a result: digest, size, verdicts and the places of masks; no text of it."""
         asked, outgoing = call.question, call.result
-        call.end_result("cancelled" if given is None else given.outcome)
+        outcome, why = ("cancelled", "cancelled") if given is None else (given.outcome, given.why)
+        call.end_result(outcome)
         _hide_late(call)
-        is_agreed = given is not None and given.why == "agreed" and call.agreed is not None
-        fact: dict[str, Any] = {
-            **describe_whose(asked),
-            "tool": call.labels[0],
-            "outcome": "cancelled" if given is None else given.outcome,
-            "why": "cancelled" if given is None else given.why,
-            "seconds": max(0.0, time.monotonic() - call.started),
-            "verdicts": [record.clean_verdict(record.verdict_fields(one), call.hidden) for one in call.heard],
-        }
+        fact = describe_whose(asked)
+        fact["tool"], fact["outcome"], fact["why"] = call.labels[0], outcome, why
+        fact["seconds"] = max(0.0, time.monotonic() - call.started)
+        fact["verdicts"] = [
+            record.clean_verdict(record.verdict_fields(one), call.hidden) for one in call.heard
+        ]
         if asked.lineage:
             fact["lineage"] = list(asked.lineage)
-        if given is not None:
-            fact |= {name: one for name in ("reason", "scheduler") if (one := getattr(given, name))}
         if outgoing is not None:
             fact["size"] = outgoing.size
             fact["digest"] = hashlib.blake2b(outgoing.sent.data, key=_KEY, digest_size=16).hexdigest()
             if outgoing.cut:
                 fact["cut"] = outgoing.cut
-        if is_agreed:
+        if why == "agreed" and call.agreed is not None:
             self._recorder.note_released(call, fact)
             return
+        if given is not None:
+            fact |= {name: one for name in ("reason", "scheduler") if (one := getattr(given, name))}
         if disagreeing := find_disagreeing(call.heard, call.results, call.hidden, call.given):
             call.name_shadows(disagreeing)
             fact["disagreeing"] = list(disagreeing)
