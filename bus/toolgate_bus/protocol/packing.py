@@ -94,7 +94,8 @@ def pack(value: Any) -> bytes:
 def pack_exactly(value: Any, size: int) -> bytes:
     """Pack a value that is read as it was: no subclass, no tuple. Raises CodecError for any other.
 
-    Whole numbers have at most 64 bits. Bytes, and keys that are no texts, are packed as well.
+    Whole numbers have at most 64 bits. Bytes, and keys that are no texts, are packed as well. `size` is about
+    how many bytes it takes.
     """
     try:
         packed: bytes = msgpack.packb(value, strict_types=True, buf_size=size)
