@@ -11,6 +11,7 @@ from toolgate_bus.protocol.packing import pack_exactly
 _AS_THEY_ARE: Final = (
     orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 )
+"""Options with which orjson refuses what it would otherwise write in a form of its own."""
 
 
 def read_written(text: bytes, *, limit: int = MAX_BYTES) -> Any:
@@ -50,7 +51,7 @@ def write_json(value: Any) -> bytes:
 
 
 def is_written(value: Any, text: bytes) -> bool:
-    """Return whether a value that `write_json` wrote as this text is still the same."""
+    """Return whether a value that `write_json` wrote as this text is still written so."""
     try:
         return orjson.dumps(value, None, _AS_THEY_ARE) == text
     except TypeError:  # what it holds now is no JSON

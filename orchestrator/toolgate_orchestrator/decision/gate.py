@@ -101,6 +101,7 @@ class _Turns:
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     number: int = 0
+    """Those that are ruled on or wait; without any, nothing is kept."""
 
 
 class Gate:

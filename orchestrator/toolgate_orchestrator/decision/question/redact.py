@@ -348,7 +348,7 @@ class Redactor:
         """Return whether a fact of plain fields, packed in `body`, may leave as it is."""
         return (
             not self.configured
-            and len(body) <= (self._harmless or min(self.max_chars(""), _FEW_BYTES))
+            and len(body) <= min(self.max_chars(""), _FEW_BYTES)
             # A time may hold either byte too, for a quarter of an hour.
             and (_BRACKET not in body or (_MARK_BYTES not in body and _WHOLE_BYTES not in body))
         )
