@@ -337,6 +337,14 @@ MUTANTS = (
     ),
     Mutant(
         "results",
+        "what a reason that was cut ends with is no copy",
+        _RESULTS,
+        "        if self._may_be_cut and len(text) >= MAX_REASON:\n",
+        "        if False:\n",
+        f"{_RULED}::test_the_beginning_of_what_another_hides_is_not_left_at_the_end_of_a_reason_that_was_cut",
+    ),
+    Mutant(
+        "results",
         "a key is no copy",
         _RESULTS,
         "            key = made = hidden.hide_in(name)",

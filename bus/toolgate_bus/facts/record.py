@@ -104,7 +104,10 @@ def clean_verdict(fields: dict[str, Any], hidden: Collection[str]) -> dict[str, 
     if not hidden:
         return fields
     hidden = {*hidden, *(path_to("", one)[1:] for one in hidden)}
-    return {name: one if name in _ABOUT else hide_texts(one, hidden) for name, one in fields.items()}
+    return {
+        name: one if name in _ABOUT else hide_texts(one, hidden, may_be_cut=True)
+        for name, one in fields.items()
+    }
 
 
 def decision_fact(

@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from toolgate_bus.protocol.events import Mask, MaskedPart, ReceivedVerdict, Replace
+from toolgate_bus.protocol.names import MAX_REASON
 from toolgate_bus.ruling.merge import rank
 
 ROOT: Final = ""
@@ -126,15 +127,18 @@ def check_parts(value: Any, parts: Sequence[MaskedPart]) -> None:
             _span_of(path, found, start, end)
 
 
-def hide_texts(value: Any, hidden: Iterable[str]) -> Any:
-    """Return a result in which these texts stand nowhere: not in a longer text, in a key or as a number."""
+def hide_texts(value: Any, hidden: Iterable[str], *, may_be_cut: bool = False) -> Any:
+    """Return a result in which these texts stand nowhere: not in a longer text, in a key or as a number.
+
+    With `may_be_cut`, a text that is as long as a reason may be ends nowhere within a hidden one, either.
+    """
     known: set[str] = set()
     for one in hidden:
         if shorter := one.strip():  # (spaces alone tell nothing, and stand everywhere)
             known |= {one, shorter} if len(shorter) >= _SHORT else {one}
     if not known:
         return value
-    return _hide(value, _HiddenTexts(known))
+    return _hide(value, _HiddenTexts(known, may_be_cut=may_be_cut))
 
 
 def _stands(heard: ReceivedVerdict) -> bool:
@@ -232,8 +236,8 @@ def _hide(value: Any, hidden: "_HiddenTexts") -> Any:
 class _HiddenTexts:
     """Texts that are hidden wherever they stand. The time for a text does not grow with their number."""
 
-    def __init__(self, known: set[str]) -> None:
-        self._known = known
+    def __init__(self, known: set[str], *, may_be_cut: bool) -> None:
+        self._known, self._may_be_cut = known, may_be_cut
         within = {one for one in known if len(one) >= _SHORT}
         self._few = sorted(within) if len(within) <= _FEW else []
         self._by_start: dict[str, dict[int, set[str]]] = {}
@@ -245,6 +249,8 @@ class _HiddenTexts:
         if text in self._known:
             return mark_of("")
         spans, said, places = self._find(text), text, list[Callable[[int], int]]()
+        if self._may_be_cut and len(text) >= MAX_REASON:
+            spans += self._find_end(text)
         while "\\" in said and len(places) < _LEVELS:
             said, place = _unescape(said)
             places.insert(0, place)
@@ -284,6 +290,16 @@ class _HiddenTexts:
             if ends:
                 found.append((at, max(ends), ""))
         return found
+
+    def _find_end(self, text: str) -> list[Span]:
+        """Return the end of a text, if a hidden text begins so."""
+        kept, known = text.removesuffix("…"), sorted(self._known)
+        for at in range(max(0, len(kept) - max(map(len, known))), len(kept) - _SHORT + 1):
+            end = kept[at:]
+            after = bisect_left(known, end)
+            if after < len(known) and known[after].startswith(end):
+                return [(at, len(text), "")]
+        return []
 
 
 def _keys(value: Any) -> set[str]:

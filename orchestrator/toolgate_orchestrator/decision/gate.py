@@ -818,7 +818,8 @@ def _clean_words(asked: AskUser, hidden: frozenset[str]) -> AskUser:
     """Return a question that does not quote what others hide."""
     if not hidden:
         return asked
-    prompt, reason, *options = hide_texts([asked.prompt, asked.reason, *asked.options], hidden)
+    words = [asked.prompt, asked.reason, *asked.options]
+    prompt, reason, *options = hide_texts(words, hidden, may_be_cut=True)
     return asked.model_copy(update={"prompt": prompt, "reason": reason, "options": tuple(options)})
 
 

@@ -101,6 +101,23 @@ def test_a_private_key_is_hidden_from_its_first_line_to_its_last():
     assert masked("-----BEGIN PUBLIC KEY-----\nMIIB", "private keys") == "-----BEGIN PUBLIC KEY-----\nMIIB"
 
 
+def test_private_keys_of_other_programs_are_hidden():
+    ssh2 = (
+        PEM.replace("RSA", "SSH2 ENCRYPTED")
+        .replace("-----BEGIN", "---- BEGIN")
+        .replace("KEY-----", "KEY ----")
+    )
+    ssh2 = ssh2.replace("-----END", "---- END")
+    assert masked(f"a\n{ssh2}\nb", "private keys") == "a\n[withheld: private key]\nb"
+    assert masked({"lines": ssh2.split("\n")}, "private keys") == {"lines": "[withheld: private key]"}
+    secret = "jpsQnnGQmL-YBIffH1136cspYG6-0iY7X1fCE9-E9LI"
+    jwk = {"kty": "EC", "crv": "P-256", "x": "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU", "d": secret}
+    assert masked(jwk, "private keys") == {**jwk, "d": "[withheld: private key]"}
+    assert secret not in masked(json.dumps({"keys": [jwk]}), "private keys")
+    assert secret not in masked(json.dumps(json.dumps(jwk)), "private keys")
+    assert masked("a: b, d: short, id: " + secret, "private keys") == "a: b, d: short, id: " + secret
+
+
 def test_a_private_key_whose_end_is_not_there_hides_the_rest_and_the_lines_beside():
     assert masked(f"a\n{PEM[:60]}", "private keys") == "a\n[withheld: private key]"
     lines = {"path": "id_rsa", "lines": PEM.split("\n")}
@@ -181,6 +198,7 @@ def test_mail_addresses_are_found():
     [
         *("ann$@ok.example", "ann!b@ok.example", "ann#1~x@ok.example", "jürgen@bücher.example"),
         *("अजय@डाटा.भारत", "a\u0301nn@ok.example", "ann@ok。example", "ann＠ok.example", "ann%40ok.example"),
+        *("ann&#64;ok.example", "ann&#x40;ok.example", "ann&commat;ok.example"),
     ],
 )
 def test_a_mail_address_in_any_letters_is_hidden_whole(address):

@@ -269,8 +269,10 @@ def _clean(call: DecisionState, given: GivenResult) -> GivenResult:
     _hide_late(call)
     if not call.hidden:
         return given
-    value = hide_texts(given.value, call.hidden) if given.outcome == "withheld" else given.value
-    return given._replace(value=value, reason=given.reason and hide_texts(given.reason, call.hidden))
+    reason = hide_texts(given.reason, call.hidden, may_be_cut=True)
+    if given.outcome == "withheld":
+        return withhold(given.why, reason, given.scheduler)
+    return given._replace(reason=reason)
 
 
 def _why(why: str) -> ResultWhy:

@@ -52,20 +52,24 @@ API_KEYS: Final = (
 )
 """Keys and tokens of AWS, GitHub, GitLab, OpenAI, Anthropic, Stripe, Slack, Google, npm, PyPI, Hugging Face,
 SendGrid, Twilio, DigitalOcean, Azure, Telegram; JSON Web Tokens, headers, passwords in links."""
-_PEM: Final = r"[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+_ARMOUR: Final = r"[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?[- ]----"
+_END: Final = re.compile("----[- ]END ")
 PRIVATE_KEYS: Final = (
-    rf"-----BEGIN {_PEM}(?s:.*?)(?:-----END {_PEM}|\Z)",
+    rf"----[- ]BEGIN {_ARMOUR}(?s:.*?)(?:----[- ]END {_ARMOUR}|\Z)",
     r"PuTTY-User-Key-File-[0-9](?s:.*)",
     r"AGE-SECRET-KEY-1[A-Z0-9]{50,}",
+    r"(?:^|[\s{,'\"])[dk]['\"]?\s{0,8}:\s{0,8}['\"]?[A-Za-z0-9_-]{43,}",
 )
-NAMES_OF_KEYS: Final = re.compile(r"(?i)key|token|authorization")
+"""Of OpenSSL, OpenSSH, PGP, SSH2 (which has blanks in its first line), PuTTY, age; the last is of a JWK."""
+NAMES_OF_KEYS: Final = re.compile(r"(?i)key|token|authorization|^[dk]$")
 """Names in a map that tell more of the text behind them than it does by itself."""
 _NO_MAIL: Final = r"\s@,;:<>()\[\]\"/?=&|{}`*\\"
 """Characters around a mail address. Letters of an address may be of any language, with marks of their own."""
 _NO_HOST: Final = rf"{_NO_MAIL}.。．｡%!#'’"
 _TOP: Final = rf"[^{_NO_HOST}0-9][^{_NO_HOST}]*"
 """Last part of a host: no number, as in `package@1.2.3`."""
-MAIL_ADDRESSES: Final = (rf"[^{_NO_MAIL}]+(?:@|＠|%40)(?:[^{_NO_HOST}]+[.。．｡])+{_TOP}",)
+_AT: Final = r"(?:@|＠|%40|&#64;|&#[xX]40;|&commat;)"
+MAIL_ADDRESSES: Final = (rf"[^{_NO_MAIL}]+{_AT}(?:[^{_NO_HOST}]+[.。．｡])+{_TOP}",)
 PATTERNS: Final[dict[Kind, tuple[str, ...]]] = {
     "api keys": API_KEYS,
     "private keys": PRIVATE_KEYS,
@@ -75,12 +79,12 @@ PATTERNS: Final[dict[Kind, tuple[str, ...]]] = {
 
 def is_open(kind: Kind | None, found: str) -> bool:
     """Return whether a part goes on behind the end of its text: a private key whose end is not there."""
-    return kind == "private keys" and found.startswith("-----BEGIN") and "-----END" not in found
+    return kind == "private keys" and found.startswith("----") and not _END.search(found)
 
 
 def is_closed(text: str) -> bool:
     """Return whether a text has the last line of a private key."""
-    return "-----END" in text and "PRIVATE KEY" in text
+    return _END.search(text) is not None and "PRIVATE KEY" in text
 
 
 _CARD_DIGITS: Final = range(13, 20)

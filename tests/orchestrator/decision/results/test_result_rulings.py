@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from functools import partial
 
 import pytest
 from gate_world import growth, never
@@ -18,6 +19,7 @@ from toolgate_bus.protocol.events import (
     ReceivedVerdict,
     Replace,
 )
+from toolgate_bus.protocol.names import MAX_REASON
 from toolgate_bus.ruling.results import path_to
 from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.decision.config import parse
@@ -700,6 +702,20 @@ async def test_who_denies_and_quotes_what_another_hides_tells_nobody(world, firs
     made = await given(await world.gate())
     assert made.value == "The tool ran, but its result is withheld: it has [withheld] in it"
     assert KEY.encode() not in b"".join(world.hub.facts)
+
+
+@pytest.mark.parametrize("kept", [4, len(KEY) - 1, len(KEY)])
+@pytest.mark.parametrize("says", [Deny, partial(Mask, parts=[MaskedPart("", 0, 3)], priority=1)])
+async def test_the_beginning_of_what_another_hides_is_not_left_at_the_end_of_a_reason_that_was_cut(
+    world, says, kept
+):
+    reason = "x" * (MAX_REASON - 1 - kept) + f"{KEY} and more"
+    await world.scheduler("a", hide(), **RESULTS)
+    await world.scheduler("b", says(reason=reason), **RESULTS)
+    made = await given(await world.gate())
+    told = [made.reason or "", str(made.value), *(str(one) for one in facts(world))]
+    assert "x" * 900 in " ".join(told)
+    assert [one for one in told if KEY[:4] in one] == []
 
 
 @pytest.mark.parametrize(
