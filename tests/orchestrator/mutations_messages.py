@@ -13,6 +13,14 @@ MUTANTS = (
     ),
     Mutant(
         "messages",
+        "a block that no request can have is stored",
+        f"{ORCHESTRATOR}/turn/values/messages.py",
+        "    if isinstance(made, dict) and (_is_call(made) or _is_known(made)):\n",
+        "    if True:\n",
+        "../orchestrator/turn/test_messages.py::test_of_a_block_that_messages_do_not_have_its_text_is_stored",
+    ),
+    Mutant(
+        "messages",
         "a call goes back without its signature",
         f"{ORCHESTRATOR}/turn/values/messages.py",
         '        | ({"signature": signatures[call.id]} if call.id in signatures else {})\n',

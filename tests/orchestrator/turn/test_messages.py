@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 from amplifier_core import ChatResponse, TextBlock, ToolCallBlock
+from amplifier_core.content_models import TextContent, ThinkingContent, ToolCallContent
 from amplifier_core.message_models import RedactedThinkingBlock, ThinkingBlock
 from four_loops import LOOPS
 from toolgate_orchestrator.turn.values.messages import (
     NOTHING_SAID,
     ToolCall,
     assistant_message,
+    chat_request,
     text_of,
     tool_specs,
 )
@@ -166,6 +168,24 @@ def test_the_text_of_the_content_counts_before_the_one_beside_it() -> None:
     response = SimpleNamespace(content=[TextBlock(text="Hello.")], text="Hi!")
     assert text_of(response) == "Hello."
     assert assistant_message(response, ())["content"] == [{"type": "text", "text": "Hello."}]
+
+
+@pytest.mark.parametrize("calls", [CALLS[:1], ()])
+@pytest.mark.parametrize(
+    "block",
+    [
+        *(TextContent(text="Hello."), SimpleNamespace(text="Hello."), {"text": "Hello."}),
+        *({"type": "web_search", "query": "x"}, {"type": "text", "text": 5}, {}, "Hello.", None, [[]]),
+        *(ThinkingContent(text="Hm"), ToolCallContent(id="c1", name="look", arguments={}), object()),
+    ],
+)
+def test_of_a_block_that_messages_do_not_have_its_text_is_stored(block: Any, calls: Any) -> None:
+    response = SimpleNamespace(content=[SIGNED, block, {"type": "text", "text": "Done."}])
+    message = assistant_message(response, calls)
+    (sent,) = chat_request([message], None).messages
+    says_hello = isinstance(block, TextContent | SimpleNamespace) or block == {"text": "Hello."}
+    texts = [one.text for one in sent.content if one.type == "text"]
+    assert texts == [*(["Hello."] * says_hello), "Done."]
 
 
 NATIVE = {"type": "computer_20251124", "name": "computer", "display_width_px": 1024}

@@ -117,7 +117,7 @@ def summary_question(
 def plain_summary(goal: Mapping[str, Any], state: str) -> str:
     """Return the last line of a run for which no LLM wrote a better one."""
     return {
-        "stalled": f"no progress: the same was missing after {len(goal['reasons'])} turns",
+        "stalled": f"no progress seen after {goal['turns_used']} turns",
         "cap_hit": "not seen to be reached within its turns",
         "error": "the judge failed",
         "unanswered": "its turn had no answer",

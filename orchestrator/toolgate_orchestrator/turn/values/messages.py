@@ -207,7 +207,7 @@ def _dump_content(response: Any, calls: Sequence[ToolCall]) -> Any:
     """
     content = reader_of(response)("content")
     blocks = list(content) if isinstance(content, list | tuple) else []
-    given = [_block(block) for block in blocks]
+    given = [made for block in blocks if (made := _block(block)) is not None]
     if not _says_something(given) and (text := text_of(response)).strip():
         if not given:
             return text
@@ -264,8 +264,19 @@ def _signed_thought(content: Any) -> dict[str, Any] | None:
     return next((deepcopy(block) for block in (*signed, *redacted)), None)
 
 
-def _block(block: Any) -> Any:
-    """Return a block as a dict. The input of a call is left out: it stands, made plain, in the call."""
+def _block(block: Any) -> dict[str, Any] | None:
+    """Return a block as a dict. The input of a call is left out: it stands, made plain, in the call.
+
+    Of a block that messages do not have its text is kept, as no request with that block could be made.
+    """
+    made = _dump_block(block)
+    if isinstance(made, dict) and (_is_call(made) or _is_known(made)):
+        return made
+    text = _text_in(block)
+    return {"type": "text", "text": text} if text else None
+
+
+def _dump_block(block: Any) -> Any:
     if isinstance(block, BaseModel) and getattr(block, "type", None) == "tool_call":
         return {key: _as_text(value) for key, value in block if value is not None and key != "input"}
     if not isinstance(block, BaseModel):
@@ -275,6 +286,14 @@ def _block(block: Any) -> Any:
         return jsonable({key: _as_text(value) for key, value in fields.items()})
     except Exception:  # noqa: BLE001 - a foreign serialiser may raise anything; the fields are still there
         return jsonable(block)
+
+
+def _is_known(block: Any) -> bool:
+    try:
+        Message(role="assistant", content=[block])
+    except ValueError:
+        return False
+    return True
 
 
 def _as_text(value: Any) -> Any:
@@ -293,11 +312,14 @@ def text_of(response: Any) -> str:
     content = read_response("content")
     if isinstance(content, str) and content:
         return readable(content)
-    texts = []
-    for block in content if isinstance(content, list | tuple) else ():
-        read = reader_of(block)
-        text = read("text")
-        if isinstance(text, str) and text and read("type") in (None, "text"):
-            texts.append(readable(text))
+    blocks = content if isinstance(content, list | tuple) else ()
+    texts = [text for block in blocks if (text := _text_in(block))]
     alone = read_response("text")
     return "\n\n".join(texts) if texts or not isinstance(alone, str) else readable(alone)
+
+
+def _text_in(block: Any) -> str:
+    """Return the text of a block of text; empty for another block."""
+    read = reader_of(block)
+    text = read("text")
+    return readable(text) if isinstance(text, str) and read("type") in (None, "text") else ""
