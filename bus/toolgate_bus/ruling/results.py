@@ -31,11 +31,20 @@ _LONG_KEY: Final = 12
 _LEVELS: Final = 8
 """Levels of JSON within texts in which a hidden text is found as it is written there."""
 _ESCAPE: Final = re.compile(
-    r'\\(?:u[Dd][89ABab][0-9A-Fa-f]{2}\\u[Dd][C-Fc-f][0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|["\\/bfnrt])'
+    r"\\(?:u[Dd][89ABab][0-9A-Fa-f]{2}\\u[Dd][C-Fc-f][0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|[\"\\/bfnrt]"
+    r"|'|x[0-9A-Fa-f]{2}|U00(?:0[0-9A-Fa-f]|10)[0-9A-Fa-f]{4})"
 )
-"""A character as JSON may write it: each writer has its own choice, such as `\\/` or `\\u0026`."""
+"""A character as JSON may write it: each writer has its own choice, such as `\\/` or `\\u0026`; or as Python
+does."""
+_CUT_ESCAPE: Final = re.compile(r"\\(?:u[0-9A-Fa-f]{0,3}|x[0-9A-Fa-f]?|U[0-9A-Fa-f]{0,7})?$")
+"""Beginning of such a character at the end of a text that was cut."""
 _FEW: Final = 48
 """Hidden texts up to which each is searched for by itself; more are found by their first characters."""
+MAX_COMPARED: Final = 4_000_000
+"""Most characters that are compared with hidden texts where these begin. Beyond, all that follows is hidden:
+a text may be made so that a hidden one stands at each place of it."""
+_EACH_PLACE: Final = 32
+"""Characters for which each such place counts besides."""
 _CROWDED: Final = 32
 """Lengths of hidden texts with the same first characters from which on all behind these is hidden."""
 _INDEX: Final = re.compile("0|[1-9][0-9]{0,17}")
@@ -211,7 +220,10 @@ def _unescape(text: str) -> tuple[str, Callable[[int], int]]:
 
 @lru_cache(1024)
 def _say(escape: str) -> Any:
-    return json.loads(f'"{escape}"')
+    kind, code = escape[1], escape[2:]
+    if kind in "xU":
+        return chr(int(code, 16))
+    return "'" if kind == "'" else json.loads(f'"{escape}"')
 
 
 def _hide(value: Any, hidden: "_HiddenTexts") -> Any:
@@ -237,7 +249,7 @@ class _HiddenTexts:
     """Texts that are hidden wherever they stand. The time for a text does not grow with their number."""
 
     def __init__(self, known: set[str], *, may_be_cut: bool) -> None:
-        self._known, self._may_be_cut = known, may_be_cut
+        self._known, self._may_be_cut, self._left = known, may_be_cut, MAX_COMPARED
         within = {one for one in known if len(one) >= _SHORT}
         self._few = sorted(within) if len(within) <= _FEW else []
         self._by_start: dict[str, dict[int, set[str]]] = {}
@@ -248,13 +260,12 @@ class _HiddenTexts:
         """Return a text with marks in the place of what is hidden; what overlaps has one mark."""
         if text in self._known:
             return mark_of("")
-        spans, said, places = self._find(text), text, list[Callable[[int], int]]()
-        if self._may_be_cut and len(text) >= MAX_REASON:
-            spans += self._find_end(text)
+        cut = self._may_be_cut and len(text) >= MAX_REASON
+        spans, said, places = self._find(text, cut=cut), text, list[Callable[[int], int]]()
         while "\\" in said and len(places) < _LEVELS:
             said, place = _unescape(said)
             places.insert(0, place)
-            for first, last, name in self._find(said):
+            for first, last, name in self._find(said, cut=cut):
                 for own in places:
                     first, last = own(first), own(last)
                 spans.append((first, last, name))
@@ -266,35 +277,45 @@ class _HiddenTexts:
             at = last
         return "".join([*parts, text[at:]])
 
-    def _find(self, text: str) -> list[Span]:
-        return self._find_few(text) if self._few else self._find_many(text) if self._by_start else []
+    def _find(self, text: str, *, cut: bool) -> list[Span]:
+        end = self._find_end(text) if cut else []
+        return [*end, *(self._find_few(text) if self._few else self._find_many(text))]
 
     def _find_few(self, text: str) -> list[Span]:
         found: list[Span] = []
         for one in self._few:
             at = text.find(one)
             while at >= 0:
+                if not self._may_compare(len(one)):
+                    return [*found, (at, len(text), "")]
                 found.append((at, at + len(one), ""))
                 at = text.find(one, at + 1)
         return found
 
     def _find_many(self, text: str) -> list[Span]:
         found: list[Span] = []
-        for at in range(len(text) - _SHORT + 1):
+        for at in range(len(text) - _SHORT + 1 if self._by_start else 0):
             lengths = self._by_start.get(text[at : at + _SHORT])
             if lengths is None:
                 continue
-            if len(lengths) > _CROWDED:
+            if len(lengths) > _CROWDED or not self._may_compare(sum(lengths)):
                 return [*found, (at, len(text), "")]
             ends = [at + length for length, texts in lengths.items() if text[at : at + length] in texts]
             if ends:
                 found.append((at, max(ends), ""))
         return found
 
+    def _may_compare(self, characters: int) -> bool:
+        self._left -= characters + _EACH_PLACE
+        return self._left >= 0
+
     def _find_end(self, text: str) -> list[Span]:
-        """Return the end of a text, if a hidden text begins so."""
-        kept, known = text.removesuffix("…"), sorted(self._known)
+        """Return the end of a text that was cut, if a hidden text begins so."""
+        kept, known = _CUT_ESCAPE.sub("", text.removesuffix("…")), sorted(self._known)
+        starts = {one[:_SHORT] for one in known}
         for at in range(max(0, len(kept) - max(map(len, known))), len(kept) - _SHORT + 1):
+            if kept[at : at + _SHORT] not in starts:
+                continue
             end = kept[at:]
             after = bisect_left(known, end)
             if after < len(known) and known[after].startswith(end):

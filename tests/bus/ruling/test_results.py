@@ -103,6 +103,14 @@ def test_no_mark_quotes_what_is_hidden_in_its_name(name):
     assert KEY[:8] not in masked(KEY, part(name=name))
 
 
+@pytest.mark.parametrize("count", [1, 100])
+def test_a_text_that_is_one_hidden_text_after_another_is_hidden_from_where_that_takes_too_long(count):
+    hidden = ["a" * (2_000 - one) for one in range(count)]
+    text = f"before {'a' * 20_000} behind"
+    assert hide_texts([text, "other"], hidden) == ["before [withheld]", "other"]
+    assert hide_texts("before aaaa behind", ["aaaa"]) == "before [withheld] behind"
+
+
 def test_a_part_within_a_hidden_one_is_hidden_with_it():
     value = {"a": {"b": "inner text"}}
     assert masked(value, part("/a", name="outer"), part("/a/b", 0, 5)) == {"a": "[withheld: outer]"}

@@ -6,6 +6,7 @@ from typing import Any, Final, Literal, NamedTuple
 from toolgate_bus.protocol.events import MaskedPart
 from toolgate_bus.ruling.results import hide_texts
 
+from toolgate_orchestrator.decision.question.question import UnreadableQuestion
 from toolgate_orchestrator.decision.results.outgoing_result import OutgoingResult, read_result
 
 ResultOutcome = Literal["released", "masked", "replaced", "withheld"]
@@ -53,13 +54,17 @@ class GivenResult(NamedTuple):
     def clean(self, copy: Any) -> Any:
         """Return a second copy of the result (an artifact, a cause) as it may be seen.
 
-        Hidden texts are hidden in it as well. None if the result was withheld, replaced or cut.
+        Hidden texts are hidden in it as well. None if the result was withheld, replaced or cut, and for a
+        copy that cannot be read.
         """
         if not self.changed:
             return copy
         if self.outcome != "masked" or self.is_cut:
             return None
-        return hide_texts(read_result(copy), self.hidden)
+        try:
+            return hide_texts(read_result(copy), self.hidden)
+        except UnreadableQuestion:
+            return None
 
 
 WITHHELD: Final = "The tool ran, but its result is withheld: {reason}"

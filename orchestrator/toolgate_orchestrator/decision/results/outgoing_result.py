@@ -22,6 +22,7 @@ from toolgate_bus.protocol.written_json import is_written, write_json
 from toolgate_bus.ruling.results import ROOT, UnknownPart, check_parts, hide_texts, mask_parts, path_to
 
 from toolgate_orchestrator.decision.question.plain_values import to_plain
+from toolgate_orchestrator.decision.question.question import UnreadableQuestion
 from toolgate_orchestrator.decision.question.redact import HIDDEN, Redactor
 
 _MAX_NODES: Final = 200_000
@@ -35,10 +36,6 @@ _MEMBER: Final = "\nmember: "
 _UNREAD: Final[Any] = object()
 _BEYOND: Final = 4_096
 """Characters behind the end of a text that is cut in which the rest of a secret is looked for."""
-
-
-class _NotJson(Exception):  # noqa: N818 - it says what was found
-    """A value has no form in JSON that everybody reads alike."""
 
 
 class _Piece(NamedTuple):
@@ -105,7 +102,11 @@ class OutgoingResult:
         if self._value is _UNREAD:
             return is_written(result, self.sent.data)
         written = write_plain(result)
-        return same_json(self.value, read_result(result) if written is None else json.loads(written.decode()))
+        try:
+            found = read_result(result) if written is None else json.loads(written.decode())
+        except UnreadableQuestion:
+            return False
+        return same_json(self.value, found)
 
     def read_sent(self) -> Any:
         """Return the result as schedulers see it."""
@@ -226,29 +227,22 @@ def write_plain(result: Any) -> bytes | None:
 
 
 def read_result(result: Any, most: int | None = None) -> Any:
-    """Return a result as a text, or as a value of JSON; a value that is neither, as its text.
+    """Return a result as a text, or as a value of JSON. What JSON does not have becomes its text.
 
-    Of more than `most` values the rest is left out. By default, a value of too many becomes its text.
+    Of more than `most` values the rest is left out. Raises UnreadableQuestion for a value whose own code
+    fails, and without `most` for too many values.
     """
     if type(result) is str:
         return result if result.isascii() else make_readable(result)
     if isinstance(result, BaseException):
         return make_readable(describe_error(result))
-    plain = to_plain(result)
-    if type(plain) is str:
-        return make_readable(plain)
-    try:
-        return _ResultReading(_MAX_NODES if most is None else most, leaves_out=most is not None).read(plain)
-    except _NotJson:
-        pass
-    try:
-        return make_readable(str(result))
-    except Exception:  # noqa: BLE001 - another's code may raise anything
-        return f"a {type(result).__name__} that has no text"
+    return _ResultReading(_MAX_NODES if most is None else most, leaves_out=most is not None).read(
+        to_plain(result)
+    )
 
 
 class _ResultReading:
-    """Reads a value in plain JSON as every program reads it. Raises _NotJson."""
+    """Reads a value as JSON that every program reads alike. Raises UnreadableQuestion."""
 
     def __init__(self, left: int, *, leaves_out: bool) -> None:
         self._left, self._leaves_out = left, leaves_out
@@ -261,30 +255,49 @@ class _ResultReading:
         if value is None or kind is bool:
             return value
         if kind is int:
-            if value.bit_length() > _MAX_BITS:
-                raise _NotJson
-            return value
+            bits = value.bit_length()
+            return value if bits <= _MAX_BITS else f"a whole number of {bits} bits"
         if kind is float:
             return value if isfinite(value) else str(value)
-        if depth == 0:
-            raise _NotJson
-        if kind is list:
+        if depth and kind is list:
             return [self.read(one, depth - 1) for one in takewhile(self._goes_on, value)]
-        if kind is not dict:
-            raise _NotJson
+        if depth and kind is dict:
+            return self._read_map(value, depth - 1)
+        text = _text_of(value)
+        self._left -= len(text) if self._leaves_out else 0
+        return text
+
+    def _read_map(self, value: dict[Any, Any], depth: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for name, one in takewhile(self._goes_on, value.items()):
-            key = make_readable(name) if type(name) is str else None
-            if key is None or key in found:
-                raise _NotJson
-            found[key] = self.read(one, depth - 1)
+            key = made = make_readable(name) if type(name) is str else _text_of(name)
+            while made in found:
+                made = f"{key} {len(found)}"
+            found[made] = self.read(one, depth)
         return found
 
     def _goes_on(self, _next: Any) -> bool:
-        """Return whether one more value is read. Raises _NotJson if none may be left out."""
+        """Return whether one more value is read. Raises UnreadableQuestion if none may be left out."""
         if self._left < 0 and not self._leaves_out:
-            raise _NotJson
+            raise UnreadableQuestion("it has too many values")
         return self._left >= 0
+
+
+def _text_of(value: Any) -> str:
+    """Return all that may be shown of a value that JSON does not have: its text, and how Python writes it."""
+    try:
+        if isinstance(value, BaseException):
+            return make_readable(describe_error(value))
+        if isinstance(value, bytes | bytearray):
+            return make_readable(value.decode())
+    except UnicodeDecodeError:
+        pass
+    try:
+        text = str(value)
+        written = text if type(value).__repr__ is object.__repr__ else repr(value)
+    except Exception:  # noqa: BLE001 - another's code may raise anything
+        raise UnreadableQuestion(f"it holds a {type(value).__name__} that has no text") from None
+    return make_readable(text if text == written else f"{text}\n{written}")
 
 
 def describe_error(error: BaseException) -> str:

@@ -314,6 +314,18 @@ async def test_a_result_that_is_changed_while_it_is_ruled_on_is_withheld(world, 
     assert KEY not in str(made)
 
 
+async def test_a_result_that_no_rule_can_read_is_withheld(world):
+    class Mute:
+        def __str__(self):
+            raise RuntimeError("no")
+
+    await world.scheduler("a", Continue(), **RESULTS)
+    made = await given(await world.gate(), {"text": TEXT, "more": Mute()})
+    assert (made.outcome, made.why) == ("withheld", "gate_failed")
+    assert "it holds a Mute that has no text" in made.value
+    assert KEY not in made.value
+
+
 async def test_arguments_that_no_rule_can_read_withhold_where_somebody_is_required(world):
     await world.scheduler("a", Continue(), **RESULTS)
     gate = await world.gate(required=["a"])
@@ -704,18 +716,30 @@ async def test_who_denies_and_quotes_what_another_hides_tells_nobody(world, firs
     assert KEY.encode() not in b"".join(world.hub.facts)
 
 
-@pytest.mark.parametrize("kept", [4, len(KEY) - 1, len(KEY)])
+@pytest.mark.parametrize("quote", [str, repr, json.dumps, lambda text: json.dumps(repr(text))])
+@pytest.mark.parametrize("kept", [6, 12, 13, 14, 15, 16, 17, 40])
 @pytest.mark.parametrize("says", [Deny, partial(Mask, parts=[MaskedPart("", 0, 3)], priority=1)])
 async def test_the_beginning_of_what_another_hides_is_not_left_at_the_end_of_a_reason_that_was_cut(
-    world, says, kept
+    world, says, kept, quote
 ):
-    reason = "x" * (MAX_REASON - 1 - kept) + f"{KEY} and more"
-    await world.scheduler("a", hide(), **RESULTS)
+    secret = "sk-12345\n\u00e967890"
+    reason = "x" * (MAX_REASON - 1 - kept) + quote(secret) + " and more"
+    await world.scheduler("a", hide(secret), **RESULTS)
     await world.scheduler("b", says(reason=reason), **RESULTS)
-    made = await given(await world.gate())
+    made = await given(await world.gate(), f"the key is {secret}, keep it")
     told = [made.reason or "", str(made.value), *(str(one) for one in facts(world))]
     assert "x" * 900 in " ".join(told)
-    assert [one for one in told if KEY[:4] in one] == []
+    assert [one for one in told if secret[:4] in one] == []
+
+
+@pytest.mark.parametrize(
+    "secret", ["4111\u00a01111\u00a01111\u00a01111", 'it\'s "here" 12345', "\x1b[1mkey\x1b"]
+)
+async def test_a_reason_that_quotes_what_another_hides_as_python_writes_it_tells_nobody(world, secret):
+    await world.scheduler("a", hide(secret), **RESULTS)
+    await world.scheduler("b", Deny(reason=f"found {secret!r} and {secret!a}"), **RESULTS)
+    made = await given(await world.gate(), f"it is {secret}.")
+    assert made.reason == "found '[withheld]' and '[withheld]'"
 
 
 @pytest.mark.parametrize(
