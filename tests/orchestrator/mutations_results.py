@@ -370,6 +370,14 @@ MUTANTS = (
     ),
     Mutant(
         "results",
+        "what is dumped of a model is what it holds",
+        f"{ORCHESTRATOR}/decision/question/plain_values.py",
+        "    return held if _reads_alike(held, shown) else [held, shown]\n",
+        "    return held\n",
+        f"{_SENT}::test_a_value_of_any_kind_is_sent_in_a_form_that_can_be_read",
+    ),
+    Mutant(
+        "results",
         "a result that no rule can read is given",
         _OUTGOING,
         '        raise UnreadableQuestion(f"it holds a {type(value).__name__} that has no text") from None\n',

@@ -17,14 +17,17 @@ objects that can change are read again at the end (`changed`).
 import dataclasses
 import datetime
 import ipaddress
+import sys
 import uuid
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from decimal import Decimal
 from enum import Enum
 from itertools import islice
 from typing import Any, Final
 
 from pydantic import AnyUrl, BaseModel, RootModel
+from pydantic_core import to_jsonable_python
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.json_values import same_json
@@ -49,6 +52,10 @@ _ADDRESSES: Final = (
     ipaddress.IPv4Interface,
     ipaddress.IPv6Interface,
 )
+
+_KNOWN_PACKAGES: Final = sys.stdlib_module_names | {"pydantic", "pydantic_core"}
+_TEXT: Final = "its text"
+"""Name under which the text of a value stands beside what it holds."""
 
 
 class _NoPlainForm(Exception):  # noqa: N818 - it says what was found
@@ -128,6 +135,14 @@ def to_plain(value: Any) -> Any:
 def changed(plain: Any, value: Any) -> bool:
     """Return whether a value reads otherwise than it did when it was ruled on."""
     return not same_json(plain, to_plain(value))
+
+
+def to_shown(value: Any) -> Any:
+    """Return the plain form of a result, with all that may be shown of it: computed fields, its own text.
+
+    What reads otherwise where it is shown than where it is held becomes a list of both.
+    """
+    return _ShownReading().read(value, 0)
 
 
 def put_back(new: Any, plain: Any, own: Any) -> Any:
@@ -280,6 +295,54 @@ class _Reading:
         for (key, child), (name, one), other in zip(items, told, values, strict=True):
             _require(key is name and child is one is other)
         return self._read_items(items, depth)
+
+
+class _ShownReading(_Reading):
+    """Reading of a value that is shown: an LLM may get what it holds, what it is dumped as, or its text."""
+
+    def _read_odd(self, value: Any, kind: type, depth: int) -> Any:
+        plain = super()._read_odd(value, kind, depth)
+        if plain is value:
+            return value
+        if hasattr(kind, "__pydantic_serializer__"):
+            with suppress(Exception):  # its own code may raise anything; then nobody is shown this form
+                plain = _join(plain, to_jsonable_python(value, fallback=str))
+        if not _has_own_text(kind) or (text := str(value)) == plain or text == _written(value, kind):
+            return plain
+        return {**plain, _TEXT: text} if type(plain) is dict else [plain, text]
+
+
+def _has_own_text(kind: type) -> bool:
+    """Return whether a class says itself how its values are written."""
+    method = kind.__repr__ if kind.__str__ is object.__str__ else kind.__str__
+    package = getattr(method, "__module__", "builtins").partition(".")[0]
+    return package not in _KNOWN_PACKAGES
+
+
+def _written(value: Any, kind: type) -> str:
+    """Return how a dataclass is written by default; empty for another value."""
+    if not dataclasses.is_dataclass(kind):
+        return ""
+    told = (f"{one.name}={getattr(value, one.name)!r}" for one in dataclasses.fields(kind) if one.repr)
+    return f"{kind.__qualname__}({', '.join(told)})"
+
+
+def _join(held: Any, shown: Any) -> Any:
+    """Return what a value holds, with what it is shown as where that differs."""
+    if type(held) is dict and type(shown) is dict:
+        both = {name: _join(one, shown[name]) if name in shown else one for name, one in held.items()}
+        return {**both, **{name: one for name, one in shown.items() if name not in held}}
+    if type(held) is list and type(shown) is list and len(held) == len(shown):
+        is_set = sorted(map(str, held)) == sorted(map(str, shown))  # its order is another each time
+        return held if is_set else list(map(_join, held, shown))
+    return held if _reads_alike(held, shown) else [held, shown]
+
+
+def _reads_alike(held: Any, shown: Any) -> bool:
+    if type(held) is bytes:
+        held = held.decode(errors="replace")
+    text = str(held)
+    return text == str(shown) or (text.endswith("+00:00") and f"{text[:-6]}Z" == shown)
 
 
 def _scalar(value: Any, kind: type) -> Any:

@@ -21,7 +21,7 @@ from toolgate_bus.protocol.packing import make_readable
 from toolgate_bus.protocol.written_json import is_written, write_json
 from toolgate_bus.ruling.results import ROOT, UnknownPart, check_parts, hide_texts, mask_parts, path_to
 
-from toolgate_orchestrator.decision.question.plain_values import to_plain
+from toolgate_orchestrator.decision.question.plain_values import to_shown
 from toolgate_orchestrator.decision.question.question import UnreadableQuestion
 from toolgate_orchestrator.decision.question.redact import HIDDEN, Redactor
 
@@ -237,7 +237,7 @@ def read_result(result: Any, most: int | None = None) -> Any:
     if isinstance(result, BaseException):
         return make_readable(describe_error(result))
     return _ResultReading(_MAX_NODES if most is None else most, leaves_out=most is not None).read(
-        to_plain(result)
+        to_shown(result)
     )
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from bus_strategies import json_values
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
+from pydantic import BaseModel, SecretStr, computed_field, field_serializer
 from toolgate_bus.protocol.events import Mask, MaskedPart
 from toolgate_bus.protocol.json_values import MAX_DEPTH, read_json, same_json
 from toolgate_bus.protocol.packing import MAX_QUESTION
@@ -77,9 +78,58 @@ class Opaque:
         return "an opaque thing"
 
 
+class Customer(BaseModel):
+    first: str
+    born: datetime = datetime(2000, 1, 1, tzinfo=UTC)
+
+    @computed_field
+    @property
+    def mail(self) -> str:
+        return f"{self.first}@ok.example"
+
+
+class Login(BaseModel):
+    token: SecretStr
+    kept: str = "long"
+
+    @field_serializer("token", when_used="json")
+    def tell(self, token):
+        return token.get_secret_value()
+
+    @field_serializer("kept")
+    def cut(self, kept):
+        return kept[:1]
+
+
+@dataclasses.dataclass
+class Spoken:
+    key: str
+
+    def __str__(self):
+        return f"my key is {self.key}-1"
+
+
+class SpokenKind(Enum):
+    CARD = "card"
+
+    def __str__(self):
+        return "a card"
+
+
+CUSTOMER = {"first": "ann", "born": "2000-01-01T00:00:00+00:00", "mail": "ann@ok.example"}
+
+
 @pytest.mark.parametrize(
     ("result", "seen"),
     [
+        (Customer(first="ann"), CUSTOMER),
+        ({"all": [Customer(first="ann")]}, {"all": [CUSTOMER]}),
+        (
+            Login(token=SecretStr("ghp_1")),
+            {"token": ["**********\nSecretStr('**********')", "ghp_1"], "kept": ["long", "l"]},
+        ),
+        ([Spoken("sk-1")], [{"key": "sk-1", "its text": "my key is sk-1-1"}]),
+        ({"kind": SpokenKind.CARD}, {"kind": ["card", "a card"]}),
         (Row("n", PurePosixPath("/x")), {"name": "n", "at": "/x"}),
         ((1, Kind.CARD, {2: b"x", None: b"\xff"}), [1, "card", {"2": "x", "None": "b'\\xff'"}]),
         ((1, Kind.CARD), [1, "card"]),
