@@ -312,7 +312,7 @@ class _ShownReading(_Reading):
         return {**plain, _TEXT: text} if type(plain) is dict else [plain, text]
 
 
-def _has_own_text(kind: type) -> bool:
+def _has_own_text(kind: Any) -> bool:
     """Return whether a class says itself how its values are written."""
     method = kind.__repr__ if kind.__str__ is object.__str__ else kind.__str__
     package = getattr(method, "__module__", "builtins").partition(".")[0]

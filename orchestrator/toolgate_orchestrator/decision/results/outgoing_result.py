@@ -293,8 +293,9 @@ def _text_of(value: Any) -> str:
     except UnicodeDecodeError:
         pass
     try:
+        kind: Any = type(value)
         text = str(value)
-        written = text if type(value).__repr__ is object.__repr__ else repr(value)
+        written = text if kind.__repr__ is object.__repr__ else repr(value)
     except Exception:  # noqa: BLE001 - another's code may raise anything
         raise UnreadableQuestion(f"it holds a {type(value).__name__} that has no text") from None
     return make_readable(text if text == written else f"{text}\n{written}")
