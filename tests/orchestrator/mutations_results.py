@@ -339,7 +339,7 @@ MUTANTS = (
         "results",
         "what a reason that was cut ends with is no copy",
         _RESULTS,
-        "        cut = self._may_be_cut and len(text) >= MAX_REASON\n",
+        "        cut = self._may_be_cut and (len(text) >= MAX_REASON or text.endswith(_CUT_MARKS))\n",
         "        cut = False\n",
         f"{_RULED}::test_the_beginning_of_what_another_hides_is_not_left_at_the_end_of_a_reason_that_was_cut",
     ),

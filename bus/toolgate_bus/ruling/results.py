@@ -38,6 +38,7 @@ _ESCAPE: Final = re.compile(
 does."""
 _CUT_ESCAPE: Final = re.compile(r"\\(?:u[0-9A-Fa-f]{0,3}|x[0-9A-Fa-f]?|U[0-9A-Fa-f]{0,7})?$")
 """Beginning of such a character at the end of a text that was cut."""
+_CUT_MARKS: Final = ("…", "...")
 _FEW: Final = 48
 """Hidden texts up to which each is searched for by itself; more are found by their first characters."""
 MAX_COMPARED: Final = 4_000_000
@@ -139,7 +140,8 @@ def check_parts(value: Any, parts: Sequence[MaskedPart]) -> None:
 def hide_texts(value: Any, hidden: Iterable[str], *, may_be_cut: bool = False) -> Any:
     """Return a result in which these texts stand nowhere: not in a longer text, in a key or as a number.
 
-    With `may_be_cut`, a text that is as long as a reason may be ends nowhere within a hidden one, either.
+    With `may_be_cut`, a text that is as long as a reason may be, or ends in dots, ends within no hidden one
+    either.
     """
     known: set[str] = set()
     for one in hidden:
@@ -260,7 +262,7 @@ class _HiddenTexts:
         """Return a text with marks in the place of what is hidden; what overlaps has one mark."""
         if text in self._known:
             return mark_of("")
-        cut = self._may_be_cut and len(text) >= MAX_REASON
+        cut = self._may_be_cut and (len(text) >= MAX_REASON or text.endswith(_CUT_MARKS))
         spans, said, places = self._find(text, cut=cut), text, list[Callable[[int], int]]()
         while "\\" in said and len(places) < _LEVELS:
             said, place = _unescape(said)
@@ -311,7 +313,7 @@ class _HiddenTexts:
 
     def _find_end(self, text: str) -> list[Span]:
         """Return the end of a text that was cut, if a hidden text begins so."""
-        kept, known = _CUT_ESCAPE.sub("", text.removesuffix("…")), sorted(self._known)
+        kept, known = _CUT_ESCAPE.sub("", text.rstrip("….")), sorted(self._known)
         starts = {one[:_SHORT] for one in known}
         for at in range(max(0, len(kept) - max(map(len, known))), len(kept) - _SHORT + 1):
             if kept[at : at + _SHORT] not in starts:

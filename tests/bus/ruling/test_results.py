@@ -111,6 +111,13 @@ def test_a_text_that_is_one_hidden_text_after_another_is_hidden_from_where_that_
     assert hide_texts("before aaaa behind", ["aaaa"]) == "before [withheld] behind"
 
 
+@pytest.mark.parametrize("dots", ["…", "..."])
+def test_words_that_end_in_dots_end_in_no_beginning_of_a_hidden_text(dots):
+    assert hide_texts(f"it has {KEY[:9]}{dots}", [KEY], may_be_cut=True) == "it has [withheld]"
+    assert hide_texts(f"it has {KEY[:9]}{dots}", [KEY]) == f"it has {KEY[:9]}{dots}"
+    assert hide_texts(f"it has {KEY[:9]}", [KEY], may_be_cut=True) == f"it has {KEY[:9]}"
+
+
 def test_a_part_within_a_hidden_one_is_hidden_with_it():
     value = {"a": {"b": "inner text"}}
     assert masked(value, part("/a", name="outer"), part("/a/b", 0, 5)) == {"a": "[withheld: outer]"}
