@@ -38,7 +38,7 @@ AFTER = {
     "codex": ("PostToolUse",),
     "gemini": ("AfterTool",),
     "cursor": ("postToolUse",),
-    "copilot": ("postToolUse",),
+    "copilot": ("postToolUse", "PostToolUse"),
 }
 """Events whose answer can keep a result from the LLM, by client; Cursor's only of MCP tools."""
 PROMPT = {
@@ -62,6 +62,10 @@ copilot. `toolgate hook install CLIENT` writes this into the client's settings.
 SHOW = ("claude", "codex", "gemini")
 """Clients that show their user the `systemMessage` of an answer, and not the LLM."""
 MAX_EVENT = 32 << 20
+MAX_TOKENS = 1 << 20
+"""So many texts and brackets of an event are read where nobody could be asked."""
+MAX_TEXT = 1024
+"""So long may a name in an event be."""
 MAX_ANSWER = 4 << 20
 TIMEOUT_S = 120.0
 START_S = 60.0
@@ -131,60 +135,90 @@ def _seconds(text: str) -> float:
 
 
 def answer_fault(client: str, event: bytes, reason: str, *, denies: bool) -> str:
-    """What the client is told where nobody could be asked."""
-    name = find_event(event)
-    if name in AFTER[client]:
-        return withhold_result(client, event, name, reason) if denies else ""
-    if name == PROMPT.get(client):
-        return answer_prompt(client, reason, denies=denies)
-    if name and not is_before(client, name):
-        return ""  # it is of no call
-    if not denies:
-        return NEUTRAL[client]
+    """What the client is told where nobody could be asked, or the event could not be read."""
     import json
 
+    fields, is_whole = read_outline(event)
+    name = name_event(client, fields, is_whole)
+    kind = kind_of(client, name)
+    if kind == "other":
+        return ""
+    if kind == "prompt":
+        return answer_prompt(client, reason, denies=denies)
+    if kind == "after":
+        return withhold_result(client, fields, name, reason) if denies else ""
+    if not denies:
+        return NEUTRAL[client]
+    if not kind:
+        return json.dumps(stop_all(client, reason))
     words = f"Toolgate could not rule on this call, so it was not run: {reason}."
+    return json.dumps(deny_call(client, words))
+
+
+def deny_call(client: str, words: str) -> "dict[str, object]":
+    """What keeps a call from running."""
+    denial = {"permissionDecision": "deny", "permissionDecisionReason": words}
     if client in ("claude", "codex"):
-        denial = {"permissionDecision": "deny", "permissionDecisionReason": words}
-        return json.dumps({"hookSpecificOutput": {"hookEventName": "PreToolUse", **denial}})
+        return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **denial}}
     if client == "gemini":
-        return json.dumps({"decision": "deny", "reason": words})
+        return {"decision": "deny", "reason": words}
     if client == "cursor":
         told = {"user_message": words, "agent_message": words, "userMessage": words, "agentMessage": words}
-        return json.dumps({"permission": "deny", **told})
-    return json.dumps({"permissionDecision": "deny", "permissionDecisionReason": words})
+        return {"permission": "deny", **told}
+    return {**denial}
 
 
-def withhold_result(client: str, event: bytes, name: str, reason: str) -> str:
+def stop_all(client: str, reason: str) -> "dict[str, object]":
+    """What keeps a call from running, a result from the LLM, and a prompt from being sent: whichever it is.
+
+    Claude Code takes no answer that names another event, so there the turn ends.
+    """
+    words = f"Toolgate could not rule on this call, so it was not run, or its result is withheld: {reason}."
+    if client == "claude":
+        return {"decision": "block", "reason": words, "continue": False, "stopReason": words}
+    if client == "codex":
+        return {"decision": "block", "reason": words}
+    if client == "cursor":
+        return {**deny_call(client, words), **give_words(client, words), "continue": False}
+    return {**deny_call(client, words), **give_words(client, words)}
+
+
+def give_words(client: str, words: str) -> "dict[str, object]":
+    """What gives the LLM these words in place of a result; not for Claude Code."""
+    if client == "codex":
+        return {"decision": "block", "reason": words}
+    if client == "gemini":
+        return {"decision": "deny", "reason": words}
+    if client == "copilot":
+        return {"modifiedResult": {"resultType": "success", "textResultForLlm": words}}
+    return {"updated_mcp_tool_output": {"content": [{"type": "text", "text": words}]}}
+
+
+def withhold_result(client: str, fields: "dict[str, object]", name: str, reason: str) -> str:
     """What keeps a result from the LLM; empty where the client can do nothing."""
     import json
 
-    fields = json.loads(event)
-    tool = fields.get("tool_name")
-    tool = tool if isinstance(tool, str) else ""
+    tool = tool_of(fields)
     words = f"The tool ran, but its result is withheld: Toolgate could not rule on it: {reason}."
-    if client == "codex":
-        return json.dumps({"decision": "block", "reason": words})
-    if client == "gemini":
-        return json.dumps({"decision": "deny", "reason": words})
-    if client == "copilot":
-        return json.dumps({"modifiedResult": {"resultType": "success", "textResultForLlm": words}})
-    blocks = [{"type": "text", "text": words}]
-    if client == "cursor":
-        told = {"updated_mcp_tool_output": {"content": blocks}}
-        return json.dumps(told) if tool.startswith("MCP:") else ""
-    ends = {"continue": False, "stopReason": words}
+    if client == "cursor" and tool and not tool.startswith("MCP:"):
+        return ""
+    if client != "claude":
+        return json.dumps(give_words(client, words))
     own = fields.get("tool_response")
+    output: object
     if name != "PostToolUse":
-        return json.dumps(ends)
-    if isinstance(own, str):
+        output = None
+    elif isinstance(own, str):
         output = words
     elif tool.startswith("mcp__"):
+        blocks = [{"type": "text", "text": words}]
         output = {"content": blocks} if isinstance(own, dict) and "content" in own else blocks
     elif tool == "Bash":
         output = {"stdout": words, "stderr": "", "interrupted": False, "isImage": False}
     else:
-        return json.dumps(ends)  # its form is not known here: the LLM is not asked again
+        output = None  # its form is not known here
+    if output is None:  # the LLM is not asked again
+        return json.dumps({"continue": False, "stopReason": words})
     return json.dumps({"hookSpecificOutput": {"hookEventName": name, "updatedToolOutput": output}})
 
 
@@ -206,11 +240,7 @@ def must_deny(options: "HookOptions", event: bytes) -> bool:
     """Whether a fault denies: a call if anybody is required, a result or prompt if they rule on such."""
     if not options.required:
         return False
-    name, word = find_event(event), ""
-    if name in AFTER[options.client]:
-        word = RESULTS
-    elif name == PROMPT.get(options.client):
-        word = PROMPTS
+    word = {"after": RESULTS, "prompt": PROMPTS}.get(find_kind(options.client, event)[0])
     if not word:
         return True
     try:
@@ -227,8 +257,7 @@ def tell_user(client: str, event: bytes, reason: str) -> str:
 
     Each call has a process of its own, so that it is said again only after ten minutes.
     """
-    name = find_event(event)
-    if (name and not is_before(client, name)) or not is_news():
+    if find_kind(client, event)[0] not in ("before", "") or not is_news():
         return answer_fault(client, event, reason, denies=False)
     words = f"tool calls run without rulings: Toolgate could not be asked, and nobody is required: {reason}"
     if client not in SHOW:
@@ -255,35 +284,98 @@ def is_news() -> bool:
     return True
 
 
-def is_before(client: str, name: str) -> bool:
-    """Whether an event, by its name, is asked about; one that looks so is."""
+# ---------------------------------------------------------------- what an event is, read or not
+
+
+def find_kind(client: str, event: bytes) -> "tuple[str, str]":
+    """What an event is, and the tool that it names: `before` or `after` a call, a `prompt`, or `other`.
+
+    Empty for one of which that cannot be told.
+    """
+    fields, is_whole = read_outline(event)
+    return kind_of(client, name_event(client, fields, is_whole)), tool_of(fields)
+
+
+def kind_of(client: str, name: str) -> str:
+    """What an event of this name is; one that looks as if it came before a call does."""
     plain = name.lower()
-    return name in BEFORE[client] or (plain.startswith(("pre", "before")) and "tool" in plain)
+    if name in BEFORE[client] or (plain.startswith(("pre", "before")) and "tool" in plain):
+        return "before"
+    if name in AFTER[client]:
+        return "after"
+    if name and name == PROMPT.get(client):
+        return "prompt"
+    return "other" if name else ""
 
 
-def find_event(event: bytes) -> str:
-    """The name of an event; empty for one that cannot be read; without a name, its fields say."""
+def name_event(client: str, fields: "dict[str, object]", is_whole: bool) -> str:
+    """The name of an event; empty if it cannot be told. Without a name, the fields of Copilot's say it."""
+    for key in ("hook_event_name", "hookEventName"):
+        if key in fields:
+            name = fields[key]
+            return name if isinstance(name, str) else ""
+    if client != "copilot":
+        return ""
+    if "toolResult" in fields or "tool_result" in fields:
+        return "postToolUse"
+    if not is_whole or not ("toolName" in fields or "tool_name" in fields):
+        return ""
+    return "postToolUseFailure" if isinstance(fields.get("error"), str) else "preToolUse"
+
+
+def tool_of(fields: "dict[str, object]") -> str:
+    """The tool that an event names; empty if it cannot be told."""
+    tool = fields.get("tool_name", fields.get("toolName"))
+    return tool if isinstance(tool, str) else ""
+
+
+def read_outline(event: bytes) -> "tuple[dict[str, object], bool]":
+    """The fields of an event, and whether it was read to its end: also of one that is no JSON.
+
+    Only quotes and brackets are looked at, as an event may be too deep, break off, or hold what cannot be
+    read. A text has its value, a list is empty, an object has its names alone, and anything else is None, as
+    is a field that is given twice: clients may read either.
+    """
+    import re
+
+    tokens = re.compile(rb'("(?:[^"\\]++|\\.)*+"?)(\s*+:)?|[\[{]++|[\]}]++', re.DOTALL)
+    fields: dict[str, object] = {}
+    depth, field, inner = 0, "", None  # type: int, str, dict[str, object] | None
+    is_awaited = False
+    for count, found in enumerate(tokens.finditer(event)):
+        token, mark = found[0], found[0][:1]
+        if count == MAX_TOKENS or (depth == 0 and token != b"{"):
+            return fields, False
+        if mark in b"]}":
+            depth -= len(token)
+        elif mark in b"[{":
+            if is_awaited:
+                inner = {} if mark == b"{" else None
+                fields[field] = [] if inner is None else inner
+            depth += len(token)
+            is_awaited = False
+        elif depth == 1:
+            inner = None
+            if found[2] is not None:
+                field = read_text(found[1])
+                is_awaited = field not in fields
+                fields[field] = None
+            elif is_awaited:
+                fields[field], is_awaited = read_text(found[1]), False
+        elif depth == 2 and inner is not None and found[2] is not None:
+            inner[read_text(found[1])] = None
+    return fields, depth == 0
+
+
+def read_text(token: bytes) -> str:
+    """A text as JSON has it; empty if it is long, or cannot be read."""
     import json
 
     try:
-        found = json.loads(event, object_pairs_hook=_as_object)
-    except (ValueError, RecursionError):
+        text = json.loads(token.decode("utf-8", "replace"), strict=False) if len(token) <= MAX_TEXT else ""
+    except ValueError:
         return ""
-    if not isinstance(found, dict):
-        return ""
-    name = found.get("hook_event_name", found.get("hookEventName"))
-    if isinstance(name, str) and name:
-        return name
-    if "toolResult" in found or "tool_result" in found:
-        return "postToolUse"
-    return "postToolUseFailure" if "toolName" in found and isinstance(found.get("error"), str) else ""
-
-
-def _as_object(pairs: "list[tuple[str, object]]") -> "dict[str, object]":
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key is given twice: clients may read either")
-    return found
+    return text if isinstance(text, str) else ""
 
 
 # ---------------------------------------------------------------- the sidecar
@@ -507,22 +599,19 @@ def read_answer(said: bytes) -> bytes:
 # ---------------------------------------------------------------- the process
 
 
-def read_event(until: float) -> bytes:
-    """All of stdin; raises HookFault where it does not end, or is too long."""
+def read_event(event: bytearray, until: float) -> None:
+    """Add all of stdin to the event; raises HookFault where it does not end, or is too long."""
     import select
 
-    parts: list[bytes] = []
-    size = 0
     while True:
         if not select.select([0], [], [], max(0.0, until - time.monotonic()))[0]:
             raise HookFault("the event did not come whole")
         part = os.read(0, 1 << 20)
         if not part:
-            return b"".join(parts)
-        size += len(part)
-        if size > MAX_EVENT:
+            return
+        event += part
+        if len(event) > MAX_EVENT:
             raise HookFault(f"the event has more than {MAX_EVENT >> 20} MiB")
-        parts.append(part)
 
 
 def write(text: bytes) -> None:
@@ -540,11 +629,12 @@ def main(words: "list[str] | None" = None) -> int:
         sys.stderr.write(f"toolgate-hook: {fault}\n{USAGE}")
         return 2
     until += options.deadline_s
-    event = b""
+    read = bytearray()
     try:
-        event = read_event(until)
-        answer = ask(options, event, until)
+        read_event(read, until)
+        answer = ask(options, bytes(read), until)
     except Exception as error:  # noqa: BLE001 - whatever it is, the client is answered in its own form
+        event = bytes(read)  # as much as came
         reason = str(error) if isinstance(error, HookFault) else f"{type(error).__name__}: {error}"
         if options.required:
             denies = must_deny(options, event)

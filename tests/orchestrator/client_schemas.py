@@ -129,3 +129,16 @@ AFTER_SCHEMAS: Final = {
     "cursor": _only(["updated_mcp_tool_output"], updated_mcp_tool_output=_only(["content"], content=_TEXTS)),
 }
 """What each client takes after a call, to give the LLM another result."""
+
+_PERMIT: Final = {"permissionDecision": {"const": "deny"}, "permissionDecisionReason": WORDS}
+_CURSOR_STOP: Final = {"permission": {"const": "deny"}, **_TOLD, "continue": {"const": False}}
+UNTOLD_SCHEMAS: Final = {
+    "claude": _only(["decision", "reason", *_ENDED], **_BLOCKED["properties"], **_ENDED),
+    "codex": _BLOCKED,
+    "gemini": AFTER_SCHEMAS["gemini"],
+    "copilot": _only([*_PERMIT, "modifiedResult"], **_PERMIT, **AFTER_SCHEMAS["copilot"]["properties"]),
+    "cursor": _only(
+        [*_CURSOR_STOP, "updated_mcp_tool_output"], **_CURSOR_STOP, **AFTER_SCHEMAS["cursor"]["properties"]
+    ),
+}
+"""What each client takes at any event, to stop a call, its result and a prompt."""

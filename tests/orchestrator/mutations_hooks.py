@@ -3,6 +3,7 @@
 from mutation import BUS, ORCHESTRATOR, Mutant
 
 _AGENTS, _HOOK = f"{ORCHESTRATOR}/coding_agents", f"{ORCHESTRATOR}/commands/hook"
+_PROCESS = "orchestrator/toolgate_hook.py"
 _SAID = "../orchestrator/coding_agents/test_hook_translation.py"
 _KEPT = "../orchestrator/coding_agents/test_hook_settings.py"
 _GIVEN = "../orchestrator/coding_agents/test_hook_results.py"
@@ -11,6 +12,7 @@ _PARSED = "../orchestrator/serve/test_one_parser.py"
 _READABLE = f"{_SAID}::test_whatever_is_ruled_the_client_can_read_the_answer"
 _FORMS = f"{_SAID}::test_each_ruling_is_answered_in_the_clients_form"
 _PLAIN = f"{_SAID}::test_arguments_that_are_no_json_between_programs_are_a_denial"
+_UNREAD = f"{_SAID}::test_a_result_is_withheld_where_its_event_cannot_be_read"
 _EDITED = f"{_KEPT}::test_whatever_its_owner_changed_in_between_only_our_entries_go"
 
 _CHANGES = (
@@ -23,7 +25,7 @@ _CHANGES = (
     ),
     (
         "an answer that breaks off is taken for one",
-        "orchestrator/toolgate_hook.py",
+        _PROCESS,
         '    if fields.get(b"content-length", b"-").strip() != b"%d" % len(body):\n',
         "    if False:\n",
         f"{_SAID}::test_an_answer_that_breaks_off_is_none",
@@ -100,10 +102,52 @@ _CHANGES = (
     ),
     (
         "an event that cannot be read is let go by the process",
-        "orchestrator/toolgate_hook.py",
-        "    if name and not is_before(client, name):\n",
-        "    if not is_before(client, name):\n",
+        _PROCESS,
+        '    return "other" if name else ""\n',
+        '    return "other"\n',
         f"{_SAID}::test_what_cannot_be_read_is_denied_where_anybody_is_required",
+    ),
+    (
+        "a result in an event that cannot be read is denied as a call",
+        _PROCESS,
+        '        return "after"\n',
+        '        return "before"\n',
+        _UNREAD,
+    ),
+    (
+        "what a tool gave says which event it is",
+        _PROCESS,
+        "        elif depth == 1:\n",
+        "        elif depth >= 1:\n",
+        _UNREAD,
+    ),
+    (
+        "of two names of an event the last counts",
+        _PROCESS,
+        "                is_awaited = field not in fields\n",
+        "                is_awaited = True\n",
+        f"{_SAID}::test_an_event_that_is_named_twice_is_stopped_whichever_it_is",
+    ),
+    (
+        "an event is read further than takes a moment",
+        _PROCESS,
+        "        if count == MAX_TOKENS or (depth",
+        "        if (depth",
+        f"{_SAID}::test_a_long_event_is_read_in_a_moment_and_one_of_too_many_parts_as_far_as_that_goes",
+    ),
+    (
+        "a result that cannot be read is given though a required scheduler rules on such",
+        f"{ORCHESTRATOR}/commands/serve/hook_handler.py",
+        "        return self._service.results.must_rule_on(tool) or (",
+        "        return False and (",
+        f"{_ASKED}::test_a_result_that_cannot_be_read_is_withheld_where_a_required_scheduler_rules_on_such",
+    ),
+    (
+        "of an output of Cursor that programs read differently rules see one reading",
+        f"{_AGENTS}/cursor.py",
+        "        found = read_json(told)\n",
+        '        found = __import__("json").loads(told)\n',
+        f"{_GIVEN}::test_of_an_output_of_cursor_that_programs_read_differently_rules_see_the_text",
     ),
     (
         "a comma stays behind",

@@ -7,9 +7,10 @@ says expressly what it means. `user_message` tells the LLM of a denial. Only the
 and only `preToolUse` reads new arguments. After a call only results of MCP tools can be replaced.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
+
+from toolgate_bus.protocol.json_values import UnreadableJson, read_json
 
 from toolgate_orchestrator.coding_agents.event import (
     MAX_PATH,
@@ -76,8 +77,8 @@ def _result(fields: Mapping[str, Any]) -> Any:
     if not isinstance(told, str):
         return told
     try:
-        found = json.loads(told)
-    except (ValueError, RecursionError):
+        found = read_json(told)
+    except UnreadableJson:  # rules see all that the LLM would, and not one of two readings
         return told
     return found if isinstance(found, dict | list) else told
 

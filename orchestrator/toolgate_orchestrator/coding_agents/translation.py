@@ -4,6 +4,7 @@
     body = write_answer("claude", event, ruling)          for stdout or the response
     body = write_result("claude", event, given)           after the call, with the ruling on its result
     body = write_fault("claude", event, reason, denies)   if there is no ruling
+    body = write_unread("claude", body, reason, denies)   if the event could not be read
 
 A ruling that a client cannot carry out becomes a denial; the unchanged call never runs instead. Every answer
 is valid for its client, because a client that cannot read an answer lets the call run.
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, Final
 
+import toolgate_hook
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.json_values import same_json
 
@@ -105,19 +107,37 @@ def _let_pass(client: str) -> dict[str, Any] | None:
     return {"continue": True} if client == "cursor" else None
 
 
-def write_fault(client: str, event: HookEvent | None, reason: str, *, denies: bool) -> bytes:
-    """Return the client's answer if there is no ruling. `event` is None if it could not be read."""
+def write_fault(client: str, event: HookEvent, reason: str, *, denies: bool) -> bytes:
+    """Return the client's answer if there is no ruling."""
     module = _module(client)
-    if event is not None and event.kind == "prompt":
+    if event.kind == "prompt":
         refused = module.refuse_prompt(_words(PROMPT_FAULT.format(reason))) if denies else _let_pass(client)
         return _dump(refused)
-    if event is not None and event.kind == "batch":
+    if event.kind == "batch":
         return write_end(client, event, RESULT_FAULT.format(reason)) if denies else b""
-    if event is not None and event.kind != "before":
+    if event.kind != "before":
         if not (denies and event.can_withhold):
             return b""
         return _dump(module.withhold(event, _words(RESULT_FAULT.format(reason))))
     return _dump(module.deny(event, _words(FAULT.format(reason))) if denies else module.proceed(event))
+
+
+def find_kind(client: str, body: bytes) -> tuple[str, str]:
+    """Return the kind and the tool of an event that cannot be read; empty if they cannot be told.
+
+    What can be told of such an event, and how it is answered, is known to the program of the hook: it meets
+    such events too, where there is no sidecar.
+    """
+    _module(client)
+    return toolgate_hook.find_kind(client, body)
+
+
+def write_unread(client: str, body: bytes, reason: str, *, denies: bool) -> bytes:
+    """Return the client's answer to an event that cannot be read: as to a readable one of its kind.
+
+    If its kind cannot be told, the answer stops a call, a result and a prompt.
+    """
+    return toolgate_hook.answer_fault(client, body, _words(reason), denies=denies).encode()
 
 
 def _answer(module: ModuleType, event: HookEvent, ruling: HookDecision) -> dict[str, Any] | None:

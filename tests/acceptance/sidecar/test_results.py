@@ -144,6 +144,22 @@ def test_where_the_sidecar_is_gone_a_result_is_withheld_if_a_required_scheduler_
     assert world.ask("claude", done, *REQUIRED).out == b""  # nobody rules on results
 
 
+@pytest.mark.parametrize("client", EACH["after"])
+def test_a_result_in_an_event_that_cannot_be_read_is_withheld_with_a_sidecar_and_without(client, world):
+    before, done = after(client, SECRET)
+    world.ask(client, before, *REQUIRED)
+    deep = f'{{"key": "{SECRET}", "deep": {"[" * 140}{"]" * 140}}}'
+    body = json.dumps({**done, AFTER[client][0]: "RESULT"}).replace('"RESULT"', deep).encode()
+    with_sidecar = world.ask(client, body, *REQUIRED)
+    world.end()
+    world.env["TOOLGATE_HOOK_IDLE_S"] = "none"  # no sidecar starts any more
+    for answer in (with_sidecar, world.ask(client, body, *REQUIRED)):
+        assert (answer.code, answer.err) == (0, "")
+        jsonschema.validate(answer.said, AFTER_SCHEMAS[client])
+        assert b"could not rule on it" in answer.out
+        assert SECRET.encode() not in answer.out
+
+
 @pytest.mark.parametrize("client", EACH["prompt"])
 def test_the_users_words_are_ruled_on_where_a_scheduler_names_them(client, world):
     required = ("--required", "by_words")

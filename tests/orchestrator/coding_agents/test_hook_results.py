@@ -114,6 +114,13 @@ def test_cursor_takes_another_result_of_mcp_tools_alone():
     assert refused == {"updated_mcp_tool_output": {"content": [{"type": "text", "text": WORDS}]}}
 
 
+@pytest.mark.parametrize("output", ['{"a": "key-abc123", "a": 1}', '{"a": "key-abc123", "b": NaN}'])
+def test_of_an_output_of_cursor_that_programs_read_differently_rules_see_the_text(output):
+    fixture = load_named("cursor", "post_tool_use")["event"]
+    body = {**fixture, "tool_name": "MCP:read", "tool_output": output}
+    assert read_event("cursor", json.dumps(body).encode()).result == output
+
+
 def test_the_words_of_a_failed_tool_of_claude_code_are_withheld_by_the_batch_alone():
     fixture = load_named("claude", "post_tool_use_failure")["event"]
     event = read_event("claude", json.dumps({**fixture, "error": f"Exit code 1\n{SECRET}"}).encode())

@@ -7,18 +7,20 @@ import time
 import jsonschema
 import pytest
 import toolgate_hook
-from client_schemas import SCHEMAS, SILENT
-from hook_fixtures import FAULT, FILES, load, name, rulings
-from hypothesis import given
+from client_schemas import AFTER_SCHEMAS, SCHEMAS, SILENT, UNTOLD_SCHEMAS
+from hook_fixtures import FAULT, FILES, load, load_named, name, rulings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from toolgate_bus.errors import ConfigError
 from toolgate_orchestrator.coding_agents.event import HookDecision, HookEvent, MalformedEvent
 from toolgate_orchestrator.coding_agents.translation import (
     CLIENTS,
     TITLES,
+    find_kind,
     read_event,
     write_answer,
     write_fault,
+    write_unread,
 )
 from toolgate_orchestrator.commands.hook import entries
 
@@ -87,13 +89,120 @@ HOSTILE = {
 def test_what_cannot_be_read_is_denied_where_anybody_is_required(client, body):
     with pytest.raises(MalformedEvent) as refusal:
         read_event(client, body)
-    denied = write_fault(client, None, str(refusal.value), denies=True)
-    jsonschema.validate(json.loads(denied), SCHEMAS[client])
+    denied = write_unread(client, body, str(refusal.value), denies=True)
+    is_told = find_kind(client, body)[0] == "before"
+    jsonschema.validate(json.loads(denied), (SCHEMAS if is_told else UNTOLD_SCHEMAS)[client])
     assert "was not run" in denied.decode()
-    assert told(write_fault(client, None, "it broke", denies=False)) in (None, {"permission": "allow"})
-    by_itself = toolgate_hook.answer_fault(client, body, "it broke", denies=True)
-    jsonschema.validate(json.loads(by_itself), SCHEMAS[client])
-    assert "was not run" in by_itself
+    assert told(write_unread(client, body, "it broke", denies=False)) in (None, {"permission": "allow"})
+
+
+def unreadable(value):
+    """Values that hold this one and that an event cannot be read with, by what is wrong with them."""
+    text, deep = json.dumps(value), "[" * 140 + "]" * 140
+    never_ends = '[{"a":' * 9_000
+    texts = {
+        "too deep": f"[{text}, {deep}]",
+        "much too deep": f'{{"key": {text}, "deep": {never_ends}',
+        "too many digits": f"[{text}, {'9' * 5_000}]",
+        "no number": f'{{"key": {text}, "no": NaN}}',
+        "a key twice": f'{{"key": 1, "key": {text}}}',
+        "not in UTF-8": f'[{text}, "caf\xe9"]',
+        "broken off": f'{{"key": {text}, "more": "and',
+    }
+    return {wrong: text.encode("latin-1") for wrong, text in texts.items()}
+
+
+def put(event, field, value):
+    """The event with these bytes as the value of a field."""
+    return json.dumps({**event, field: "VALUE"}).encode().replace(b'"VALUE"', value)
+
+
+AFTER = {
+    ("claude", "mcp__here__read"): ("post_tool_use", "tool_response"),
+    ("claude", "Bash"): ("post_tool_use", "tool_response"),
+    ("claude", "Tomorrow"): ("post_tool_use", "tool_response"),
+    ("codex", "Bash"): ("post_tool_use", "tool_response"),
+    ("gemini", "read_file"): ("after_tool", "tool_response"),
+    ("cursor", "MCP:read"): ("post_tool_use", "tool_output"),
+    ("copilot", "bash"): ("post_tool_use", "toolResult"),
+}
+WRONG = pytest.mark.parametrize("wrong", unreadable(""))
+
+
+@WRONG
+@pytest.mark.parametrize(("client", "tool"), AFTER)
+def test_a_result_is_withheld_where_its_event_cannot_be_read(client, tool, wrong):
+    file, field = AFTER[client, tool]
+    event = {**load_named(client, file)["event"], "toolName" if client == "copilot" else "tool_name": tool}
+    for hostile in ("key-abc123", '"hook_event_name": "PreToolUse"', {"hook_event_name": "PreToolUse"}):
+        body = put(event, field, unreadable(hostile)[wrong])
+        with pytest.raises(MalformedEvent):
+            read_event(client, body)
+        assert find_kind(client, body) == ("after", tool)
+        answer = write_unread(client, body, "it broke", denies=True)
+        jsonschema.validate(json.loads(answer), AFTER_SCHEMAS[client])
+        assert b"could not rule on it: it broke" in answer
+        assert b"abc123" not in answer
+        assert write_unread(client, body, "it broke", denies=False) == b""
+
+
+@WRONG
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_call_is_denied_where_its_event_cannot_be_read(client, wrong):
+    event, field = load(BEFORE[client])["event"], "toolArgs" if client == "copilot" else "tool_input"
+    body = put(event, field, unreadable({"hook_event_name": "PostToolUse", "toolResult": "x"})[wrong])
+    answer = write_unread(client, body, "it broke", denies=True)
+    cannot_tell = client == "copilot" and wrong in ("much too deep", "broken off")  # a result might follow
+    jsonschema.validate(json.loads(answer), (UNTOLD_SCHEMAS if cannot_tell else SCHEMAS)[client])
+    assert b"was not run" in answer
+
+
+@pytest.mark.parametrize("client", ["claude", "codex", "gemini", "cursor"])
+def test_a_prompt_is_not_sent_where_its_event_cannot_be_read(client):
+    name = {"gemini": "BeforeAgent", "cursor": "beforeSubmitPrompt"}.get(client, "UserPromptSubmit")
+    body = put({"hook_event_name": name}, "prompt", b'"caf\xe9"')
+    answer = write_unread(client, body, "it broke", denies=True)
+    assert b"so it was not sent: it broke" in answer
+    assert told(write_unread(client, body, "it broke", denies=False)) in (None, {"continue": True})
+
+
+NAMES = ["hook_event_name", "hookEventName", "tool_name", "tool_response", "toolResult", "tool", "error"]
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=8)
+    | st.sampled_from([*NAMES, '"', "\\", '\\"', "{[", "]}", "PreToolUse", "PostToolUse", "caf\xe9"]),
+    lambda child: st.lists(child, max_size=3) | st.dictionaries(st.sampled_from(NAMES), child, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=3), VALUES, max_size=6), st.booleans())
+def test_what_is_told_of_an_event_is_what_stands_there(event, plain):
+    body = json.dumps(event, ensure_ascii=plain, indent=None if plain else 1).encode("utf-8", "replace")
+    assume(len(set(json.loads(body))) == len(event))
+    outline, is_whole = toolgate_hook.read_outline(body)
+    assert (list(outline), is_whole) == (list(json.loads(body)), True)
+    for key, value in json.loads(body).items():
+        if isinstance(value, str):
+            assert outline[key] == value
+        elif isinstance(value, dict):
+            assert list(outline[key]) == list(value)
+        else:
+            assert outline[key] == ([] if isinstance(value, list) else None)
+
+
+def test_a_long_event_is_read_in_a_moment_and_one_of_too_many_parts_as_far_as_that_goes(monkeypatch):
+    for part in (b"x", b"\\n", b"[", b"1", b" "):
+        for begin in (b'{"a": "', b'{"a": '):
+            started = time.process_time()
+            toolgate_hook.read_outline(begin + part * ((4 << 20) // len(part)))
+            assert time.process_time() - started < 5
+    monkeypatch.setattr(toolgate_hook, "MAX_TOKENS", 9)
+    event = {"hook_event_name": "PostToolUse", "tool_response": [[] for _ in range(9)], "tool_name": "Bash"}
+    outline = toolgate_hook.read_outline(json.dumps(event).encode())
+    assert outline == ({"hook_event_name": "PostToolUse", "tool_response": []}, False)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -217,7 +326,9 @@ def test_an_answer_that_breaks_off_is_none(said):
             toolgate_hook.exchange(ours, options, b"{}", time.monotonic() + 10)
 
 
-def test_the_process_reads_no_event_that_has_a_key_twice():
-    """It would take a call that is to come for one that was."""
-    event = b'{"hook_event_name": "PreToolUse", "hook_event_name": "PostToolUse"}'
-    assert b"deny" in toolgate_hook.answer_fault("claude", event, "away", denies=True).encode()
+@pytest.mark.parametrize("client", CLIENTS)
+def test_an_event_that_is_named_twice_is_stopped_whichever_it_is(client):
+    """The client may mean a call that is to come, or one that was."""
+    body = b'{"hook_event_name": "PreToolUse", "hook_event_name": "PostToolUse", "toolName": "x"}'
+    answer = toolgate_hook.answer_fault(client, body, "away", denies=True)
+    jsonschema.validate(json.loads(answer), UNTOLD_SCHEMAS[client])

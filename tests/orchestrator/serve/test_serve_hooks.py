@@ -5,8 +5,8 @@ import json
 
 import jsonschema
 import pytest
-from client_schemas import SCHEMAS
-from hook_fixtures import FILES, load
+from client_schemas import AFTER_SCHEMAS, SCHEMAS
+from hook_fixtures import FILES, load, load_named
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify
@@ -177,6 +177,40 @@ async def test_a_client_that_writes_a_number_its_own_way_tells_of_the_same_call(
     after = {**before, "hook_event_name": "AfterTool", "tool_input": {"limit": 10}, "tool_response": {}}
     await desk.answer("gemini", json.dumps(after).encode(), 5.0, stays)
     assert len(asked.told("tool:post")) == 1
+
+
+AFTER = {
+    "claude": ("post_tool_use", "tool_response", {}),
+    "codex": ("post_tool_use", "tool_response", {}),
+    "gemini": ("after_tool", "tool_response", {}),
+    "cursor": ("post_tool_use", "tool_output", {"tool_name": "MCP:read"}),
+    "copilot": ("post_tool_use", "toolResult", {}),
+}
+UNREADABLE = {
+    "too deep": b"[" * 140 + b"]" * 140,
+    "too many digits": b"9" * 5_000,
+    "no number": b"NaN",
+    "a key twice": b'{"a": "key-abc123", "a": 1}',
+    "not in UTF-8": b'"caf\xe9"',
+}
+
+
+@pytest.mark.parametrize("result", UNREADABLE.values(), ids=UNREADABLE)
+@ALL
+async def test_a_result_that_cannot_be_read_is_withheld_where_a_required_scheduler_rules_on_such(
+    client, result, sidecar, world
+):
+    await world.scheduler("policy", Continue(), phases=("result",))
+    file, field, more = AFTER[client]
+    event = {**load_named(client, file)["event"], field: "RESULT", **more}
+    body = json.dumps(event).encode().replace(b'"RESULT"', b'{"text": "key-abc123", "x": ' + result + b"}")
+    asked = await sidecar(required=["policy"])
+    answer = await HookHandler(asked.service, denies=lambda: True).answer(client, body, 5.0, stays)
+    jsonschema.validate(json.loads(answer), AFTER_SCHEMAS[client])
+    assert b"its result is withheld" in answer
+    assert b"abc123" not in answer
+    free = await sidecar()
+    assert await HookHandler(free.service, denies=lambda: True).answer(client, body, 5.0, stays) == b""
 
 
 # ---------------------------------------------------------------------- whose end is told

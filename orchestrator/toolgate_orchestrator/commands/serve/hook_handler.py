@@ -29,11 +29,13 @@ from toolgate_orchestrator.coding_agents.call_memory import CallMemory
 from toolgate_orchestrator.coding_agents.event import PROBE, PROBED, HookDecision, HookEvent, MalformedEvent
 from toolgate_orchestrator.coding_agents.given_text import text_of_given
 from toolgate_orchestrator.coding_agents.translation import (
+    find_kind,
     read_event,
     write_answer,
     write_end,
     write_fault,
     write_result,
+    write_unread,
 )
 from toolgate_orchestrator.commands.serve.open_calls import DecidedCall
 from toolgate_orchestrator.commands.serve.patience import Abandonment, Gone
@@ -149,19 +151,24 @@ class HookHandler:
         except Exception as error:  # noqa: BLE001 - a fault of ours must let no call run
             _log.error("a hook could not be answered", client=client, error=where(error))
             reason = "the sidecar failed on it; see its log"
-        denies = self._denies_fault(event)
-        if not denies:
+        kind, tool = find_kind(client, body) if event is None else (event.kind, event.tool)
+        denies = self._denies_fault(kind, tool)
+        if not denies and kind != "other":
             tell(f"a call of {client} ran without a ruling: {reason}")
+        if event is None:
+            return write_unread(client, body, reason, denies=denies)
         return write_fault(client, event, reason, denies=denies)
 
-    def _denies_fault(self, event: HookEvent | None) -> bool:
-        """Return whether a call may not run, or a result or prompt may not be given, if nobody could rule."""
-        if event is None or event.kind == "before":
+    def _denies_fault(self, kind: str, tool: str) -> bool:
+        """Return whether a call may not run, or a result or prompt may not be given, if nobody could rule.
+
+        `kind` and `tool` are empty if they cannot be told.
+        """
+        if kind in ("before", ""):
             return self._denies()
-        if event.kind == "batch":
-            return RESULTS in self._required
-        results, service = self._service.results, self._service
-        return results.must_rule_on(event.tool) if event.kind == "after" else service.must_rule_on(INPUT)
+        if kind == "prompt":
+            return self._service.must_rule_on(INPUT)
+        return self._service.results.must_rule_on(tool) or (not tool and RESULTS in self._required)
 
     def _learn(self, event: HookEvent) -> None:
         """Note what required schedulers rule on beside calls."""
