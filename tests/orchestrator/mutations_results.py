@@ -371,7 +371,7 @@ MUTANTS = (
     Mutant(
         "results",
         "what is dumped of a model is what it holds",
-        f"{ORCHESTRATOR}/decision/question/plain_values.py",
+        f"{ORCHESTRATOR}/decision/results/shown_values.py",
         "    return held if _reads_alike(held, shown) else [held, shown]\n",
         "    return held\n",
         f"{_SENT}::test_a_value_of_any_kind_is_sent_in_a_form_that_can_be_read",

@@ -17,17 +17,14 @@ objects that can change are read again at the end (`changed`).
 import dataclasses
 import datetime
 import ipaddress
-import sys
 import uuid
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from decimal import Decimal
 from enum import Enum
 from itertools import islice
 from typing import Any, Final
 
 from pydantic import AnyUrl, BaseModel, RootModel
-from pydantic_core import to_jsonable_python
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.json_values import same_json
@@ -52,10 +49,6 @@ _ADDRESSES: Final = (
     ipaddress.IPv4Interface,
     ipaddress.IPv6Interface,
 )
-
-_KNOWN_PACKAGES: Final = sys.stdlib_module_names | {"pydantic", "pydantic_core"}
-_TEXT: Final = "its text"
-"""Name under which the text of a value stands beside what it holds."""
 
 
 class _NoPlainForm(Exception):  # noqa: N818 - it says what was found
@@ -129,20 +122,12 @@ def _copy_child(child: Any, done: dict[int, tuple[Any, Any]], todo: list[Any]) -
 
 def to_plain(value: Any) -> Any:
     """Return the plain form of a value, or the value itself if it is plain already."""
-    return _Reading().read(value, 0)
+    return PlainReading().read(value, 0)
 
 
 def changed(plain: Any, value: Any) -> bool:
     """Return whether a value reads otherwise than it did when it was ruled on."""
     return not same_json(plain, to_plain(value))
-
-
-def to_shown(value: Any) -> Any:
-    """Return the plain form of a result, with all that may be shown of it: computed fields, its own text.
-
-    What reads otherwise where it is shown than where it is held becomes a list of both.
-    """
-    return _ShownReading().read(value, 0)
 
 
 def put_back(new: Any, plain: Any, own: Any) -> Any:
@@ -160,7 +145,7 @@ def put_back(new: Any, plain: Any, own: Any) -> Any:
     return new
 
 
-class _Reading:
+class PlainReading:
     """One reading of one value. It counts how many values it may still read."""
 
     __slots__ = ("_left",)
@@ -169,13 +154,14 @@ class _Reading:
         self._left = _MAX_VALUES
 
     def read(self, value: Any, depth: int) -> Any:
+        """Return the plain form of a value that lies so many levels deep; the same if it has none."""
         kind = type(value)
         if kind in _SCALARS or depth > _MAX_DEPTH or self._left <= 0:
             return value
         if kind is list:
             return self._read_list(value, depth)
         try:
-            return self._read_map(value, depth) if kind is dict else self._read_odd(value, kind, depth)
+            return self._read_map(value, depth) if kind is dict else self.read_odd(value, kind, depth)
         except Exception:  # noqa: BLE001 - a value's own code may raise anything
             return value
 
@@ -203,7 +189,8 @@ class _Reading:
             found[name] = self.read(child, depth + 1)
         return found
 
-    def _read_odd(self, value: Any, kind: type, depth: int) -> Any:
+    def read_odd(self, value: Any, kind: type, depth: int) -> Any:
+        """Return the plain form of a value of another type than JSON's; the same if it has none."""
         self._left -= 1
         if issubclass(kind, Enum):
             return self._read_enum(value, kind, depth)
@@ -295,54 +282,6 @@ class _Reading:
         for (key, child), (name, one), other in zip(items, told, values, strict=True):
             _require(key is name and child is one is other)
         return self._read_items(items, depth)
-
-
-class _ShownReading(_Reading):
-    """Reading of a value that is shown: an LLM may get what it holds, what it is dumped as, or its text."""
-
-    def _read_odd(self, value: Any, kind: type, depth: int) -> Any:
-        plain = super()._read_odd(value, kind, depth)
-        if plain is value:
-            return value
-        if hasattr(kind, "__pydantic_serializer__"):
-            with suppress(Exception):  # its own code may raise anything; then nobody is shown this form
-                plain = _join(plain, to_jsonable_python(value, fallback=str))
-        if not _has_own_text(kind) or (text := str(value)) == plain or text == _written(value, kind):
-            return plain
-        return {**plain, _TEXT: text} if type(plain) is dict else [plain, text]
-
-
-def _has_own_text(kind: Any) -> bool:
-    """Return whether a class says itself how its values are written."""
-    method = kind.__repr__ if kind.__str__ is object.__str__ else kind.__str__
-    package = getattr(method, "__module__", "builtins").partition(".")[0]
-    return package not in _KNOWN_PACKAGES
-
-
-def _written(value: Any, kind: type) -> str:
-    """Return how a dataclass is written by default; empty for another value."""
-    if not dataclasses.is_dataclass(kind):
-        return ""
-    told = (f"{one.name}={getattr(value, one.name)!r}" for one in dataclasses.fields(kind) if one.repr)
-    return f"{kind.__qualname__}({', '.join(told)})"
-
-
-def _join(held: Any, shown: Any) -> Any:
-    """Return what a value holds, with what it is shown as where that differs."""
-    if type(held) is dict and type(shown) is dict:
-        both = {name: _join(one, shown[name]) if name in shown else one for name, one in held.items()}
-        return {**both, **{name: one for name, one in shown.items() if name not in held}}
-    if type(held) is list and type(shown) is list and len(held) == len(shown):
-        is_set = sorted(map(str, held)) == sorted(map(str, shown))  # its order is another each time
-        return held if is_set else list(map(_join, held, shown))
-    return held if _reads_alike(held, shown) else [held, shown]
-
-
-def _reads_alike(held: Any, shown: Any) -> bool:
-    if type(held) is bytes:
-        held = held.decode(errors="replace")
-    text = str(held)
-    return text == str(shown) or (text.endswith("+00:00") and f"{text[:-6]}Z" == shown)
 
 
 def _scalar(value: Any, kind: type) -> Any:

@@ -21,9 +21,9 @@ from toolgate_bus.protocol.packing import make_readable
 from toolgate_bus.protocol.written_json import is_written, write_json
 from toolgate_bus.ruling.results import ROOT, UnknownPart, check_parts, hide_texts, mask_parts, path_to
 
-from toolgate_orchestrator.decision.question.plain_values import to_shown
 from toolgate_orchestrator.decision.question.question import UnreadableQuestion
 from toolgate_orchestrator.decision.question.redact import HIDDEN, Redactor
+from toolgate_orchestrator.decision.results.shown_values import to_shown
 
 _MAX_NODES: Final = 200_000
 _MAX_BITS: Final = 13_280
