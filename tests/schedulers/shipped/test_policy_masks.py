@@ -63,6 +63,7 @@ KEYS = (
     "AccountKey=" + "a1B2" * 21 + "==",
     "123456789:AA" + "a1B2-" * 6 + "abc",
     "postgres://ann:hunter22-and-more@db.example/app",
+    "https://api.telegram.org/bot123456789:AA" + "a1B2-" * 6 + "abc",
 )
 
 
@@ -77,6 +78,17 @@ def test_keys_and_tokens_are_found_in_a_text_and_nothing_of_them_is_left(key):
 
 
 @pytest.mark.parametrize(
+    "before", ["\x1b[01;31m\x1b[K", "\x1b[0m", "^[[32m", "key%3D", "a%2520", "x_", "é-", r"\n"]
+)
+def test_a_key_is_found_behind_colours_of_a_terminal_codes_of_a_link_and_underscores(before):
+    for key in KEYS:
+        if key.startswith(("sk", "npm_", "pypi-", "hf_", "SG.", "1234")):
+            left = masked(f"a {before}{key} b", "api keys")
+            assert re.fullmatch(r"a .*\[withheld: api key\] b", left), left
+            assert key[-8:] not in left
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "the task-management-framework-of-2024 is a risk-averse one",
@@ -85,6 +97,14 @@ def test_keys_and_tokens_are_found_in_a_text_and_nothing_of_them_is_left(key):
         "the bearer of this letter",
         "AKIA is how they begin",
         "id 123e4567-e89b-12d3-a456-426614174000, 12:34:56, 10.0.0.1:8080",
+        "risk-of-many-long-words-in-a-row, disk_live_0123456789abcdef, my_task-list-of-many-long-words",
+        "self.shelf_" + "a1B2" * 9 + " robot123456789:AA" + "a" * 33,
+        "def call(aws_access_key_id, aws_secret_access_key, aws_session_token, more_and_more_names):",
+        "if (sessionToken == expectedSessionToken) new Client(sessionToken, credentialsProviderChain)",
+        "The AWS access key administration of internationalization, and its session token\n" + "=" * 60,
+        "| AWS key | owner |\n|---|---|\n| session token | ann |",
+        '{"p": 1.5, "q": "what is asked", "t": "2026-11-29T08:00:00Z", "dp": "16px", "qi": null}',
+        '{"r": "0x' + "a1b2" * 16 + '", "s": "0x' + "c3d4" * 16 + '"}',
     ],
 )
 def test_what_only_looks_a_little_like_a_key_stays(text):
@@ -118,6 +138,32 @@ def test_private_keys_of_other_programs_are_hidden():
     assert masked("a: b, d: short, id: " + secret, "private keys") == "a: b, d: short, id: " + secret
 
 
+SECRETS_OF_RSA = ("d", "p", "q", "dp", "dq", "qi")
+RSA_KEY = {"kty": "RSA", "kid": "of-2026", "e": "AQAB", "n": "0vU1tS" * 57}
+RSA_KEY |= {name: f"{name}-" + "aB3_" * 43 for name in SECRETS_OF_RSA}
+MULTI = {**RSA_KEY, "oth": [{name: f"{name}-" + "zY7-" * 29 for name in ("r", "d", "t")}]}
+
+
+@pytest.mark.parametrize("key", [RSA_KEY, MULTI])
+def test_of_an_rsa_key_each_member_is_hidden_from_which_the_key_follows(key):
+    left = masked({"keys": [key]}, "private keys")["keys"][0]
+    assert {name for name in key if left[name] != key[name]} - {"oth"} == set(SECRETS_OF_RSA)
+    texts = (json.dumps(key), json.dumps({"keys": [key]}, indent=1), json.dumps(json.dumps(key)), str(key))
+    for text in (json.dumps(left), *(masked(one, "private keys") for one in texts)):
+        assert key["n"] in text
+        assert not re.search("(aB3_|zY7-){4}", text)
+
+
+@pytest.mark.parametrize(
+    ("dash", "blank"), [("-", "%20"), ("-", "+"), ("&#45;", " "), ("%2D", "+"), ("-", "\u00a0")]
+)
+def test_a_private_key_is_found_as_links_and_html_write_it(dash, blank):
+    written = PEM.replace("-", dash).replace(" ", blank)
+    assert masked(f"a\n{written}\nb", "private keys").strip(dash) == "a\n[withheld: private key]\nb"
+    assert masked([*written.split("\n")], "private keys") == "[withheld: private key]"
+    assert masked([*written.split("\n")[:-1]], "private keys") == "[withheld: private key]"
+
+
 def test_a_private_key_whose_end_is_not_there_hides_the_rest_and_the_lines_beside():
     assert masked(f"a\n{PEM[:60]}", "private keys") == "a\n[withheld: private key]"
     lines = {"path": "id_rsa", "lines": PEM.split("\n")}
@@ -137,12 +183,41 @@ def test_a_private_key_in_values_of_their_own_is_hidden_to_its_last_line():
 
 
 @pytest.mark.parametrize(
+    "rows",
+    [
+        [{"line": number, "text": text} for number, text in enumerate(("a", *PEM.split("\n")[:-1], "b"))],
+        [{"type": "text", "resource": {"text": text}} for text in ("a", *PEM.split("\n")[:-1], "b")],
+        [[number, text, []] for number, text in enumerate(("a", *PEM.split("\n")[:-1], "b"))],
+        [{"text": text, "tags": [["c"]]} for text in ("a", *PEM.split("\n")[:-1], "b")],
+    ],
+)
+def test_what_is_behind_a_private_key_without_end_in_its_list_is_hidden(rows):
+    result = {"files": [{"rows": rows, "c": "clear"}, {"rows": [["other"]]}]}
+    parts = find_parts(result, Finder([MaskSource("key", "private keys")]), SearchBudget())
+    whole = {"/".join(part.path.split("/")[:5]) for part in parts if part.start is None}
+    assert whole == {f"/files/0/rows/{number}" for number in range(1, 5)}
+
+
+def test_a_list_goes_on_behind_a_private_key_that_ends():
+    rows = [{"text": "a"}, {"text": PEM}, {"first": PEM[:40], "last": PEM[40:]}, {"text": "b"}]
+    mark = "[withheld: private key]"
+    assert masked(rows, "private keys") == [rows[0], {"text": mark}, mark, rows[3]]
+
+
+@pytest.mark.parametrize(
     "number",
     [
         *("4111111111111111", "4111 1111 1111 1111", "4111-1111-1111-1111", "5500 0000 0000 0004"),
         *("378282246310005", "3782 822463 10005", "30569309025904", "6011000990139424", "4222222222222"),
         "4111\u00a01111\u00a01111\u00a01111",
         *("4111 - 1111 - 1111 - 1111", "4111 – 1111 – 1111 – 1111"),
+        *(
+            between.join(("4111", "1111", "1111", "1111"))
+            for between in (
+                *("\u2009", "\u2003", "\u3000", "\u200b", "\u200d", "\u2060", "\ufeff"),
+                *("·", "•", " · ", "+", "&nbsp;", "&#160;", "%20"),
+            )
+        ),
     ],
 )
 def test_a_card_is_found_by_its_check_digit_with_separators_and_as_a_number(number):
@@ -154,6 +229,17 @@ def test_a_card_is_found_by_its_check_digit_with_separators_and_as_a_number(numb
         assert masked({"pan": int(number)}, "cards") == {"pan": "[withheld: card]"}
         assert masked([float(number)], "cards") == ["[withheld: card]"]
         assert masked(f"1{number}", "cards") == f"1{number}"  # a part of a longer number is no card
+
+
+def test_a_card_in_a_link_is_found_behind_a_code_of_digits():
+    assert masked("?of=%224111%201111%201111%201111%22&n=1", "cards") == "?of=%22[withheld: card]%22&n=1"
+    assert masked("?of=%204111111111111111", "cards") == "?of=%20[withheld: card]"
+
+
+def test_numbers_in_columns_and_lists_are_no_card():
+    for between in (",", ", ", "  ", "\t", "\n", "|", " | "):
+        text = between.join(["4111", "1111", "1111", "1111"])
+        assert masked(text, "cards") == text
 
 
 def test_a_card_in_digits_of_another_script_is_found():
@@ -199,6 +285,9 @@ def test_mail_addresses_are_found():
         *("ann$@ok.example", "ann!b@ok.example", "ann#1~x@ok.example", "jürgen@bücher.example"),
         *("अजय@डाटा.भारत", "a\u0301nn@ok.example", "ann@ok。example", "ann＠ok.example", "ann%40ok.example"),
         *("ann&#64;ok.example", "ann&#x40;ok.example", "ann&commat;ok.example"),
+        *("ann&#064;ok.example", "ann&#x0040;ok.example", "ann%2540ok.example", "ann﹫ok.example"),
+        *("ann@ok%2Eexample", "ann%40mail%2eok%2Eexample", "ann&#64;ok&#46;example"),
+        *("a{b}@ok.example", "ann{}+{x}y@ok.example"),
     ],
 )
 def test_a_mail_address_in_any_letters_is_hidden_whole(address):
@@ -207,6 +296,12 @@ def test_a_mail_address_in_any_letters_is_hidden_whole(address):
     )
     assert masked("foo@1.2.3, a@b", "mail addresses") == "foo@1.2.3, a@b"
     assert masked(f"<{address}>, (a@b)", "mail addresses") == "<[withheld: mail address]>, (a@b)"
+
+
+def test_a_mail_address_in_quoted_printable_is_hidden_and_numbers_are_none():
+    assert masked("to ann=40ok.example, x", "mail addresses") == "to [withheld: mail address], x"
+    text = "?id=4012.html&n=40.5 {name}@ok.example {x: @ok.example}"
+    assert masked(text, "mail addresses") == text
 
 
 def test_a_pattern_of_ones_own_has_its_name_in_the_mark():
@@ -237,6 +332,8 @@ SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
             ("Authorization", "Basic dXNlcjpwYXNz"),
             ("authorization", f"token {SECRET}"),
         ),
+        *(("aws-secret-access-key", SECRET), ("AWS Secret Access Key", SECRET)),
+        ("X-Amz-Security-Token", f"IQoJb3JpZ2luX2VjEAAa%2F{SECRET}"),
     ],
 )
 def test_a_key_that_only_its_name_tells_is_hidden_in_maps_as_in_texts(name, text):
@@ -244,12 +341,28 @@ def test_a_key_that_only_its_name_tells_is_hidden_in_maps_as_in_texts(name, text
     assert left == {"Credentials": {name: "[withheld: api key]", "Expiration": "2026-11-30"}}
     assert masked({name: ["a", text, 1]}, "api keys") == {name: ["a", "[withheld: api key]", 1]}
     assert text not in masked(json.dumps({name: text}), "api keys")
-    assert text not in masked(f"{name} = {text}", "api keys")
+    assert masked({"Name": name, "Value": text}, "api keys") == {"Name": name, "Value": "[withheld: api key]"}
+    assert masked([["a", "b"], [name, text]], "api keys") == [["a", "b"], [name, "[withheld: api key]"]]
+    for written in (
+        *(f"{name} = {text}", f'{name} => "{text}"', f"{name} := {text}", f"| {name} | {text} |"),
+        *(f"{name}: >-\n  {text}", f"{name}%3D{text}", f'{{"name":"{name}","value":"{text}"}}'),
+        f"- name: {name}\n  value: {text}\n",
+    ):
+        assert text not in masked(written, "api keys"), written
     assert masked({"token_count": "12", "key": "a b", "authorization": "none"}, "api keys") == {
         "token_count": "12",
         "key": "a b",
         "authorization": "none",
     }
+
+
+def test_a_key_of_aws_is_found_in_xml_and_behind_a_blank_by_its_length():
+    text = f"<Credentials><SecretAccessKey>{SECRET}</SecretAccessKey></Credentials>"
+    left = masked(text, "api keys")
+    assert SECRET not in left
+    assert left.endswith("</SecretAccessKey></Credentials>")
+    for written in ("SecretAccessKey\t{}", "aws configure set aws_secret_access_key {}", "AWS secret key,{}"):
+        assert SECRET not in masked(written.format(SECRET), "api keys")
 
 
 def test_a_header_in_json_is_found_where_its_value_is_a_list():
@@ -325,7 +438,10 @@ def test_nothing_of_a_key_is_left_under_several_levels_of_escapes_mixed_in_one_t
 def test_of_a_result_that_was_cut_off_the_last_word_is_hidden():
     assert masked("a b AKIAIOSFODNN7", "api keys", is_cut=True) == f"a b [withheld: {CUT_OFF}]"
     assert masked("card 4111 1111 11", "cards", is_cut=True) == f"card [withheld: {CUT_OFF}]"
-    for number in ("4111 - 1111 - 11", "4111–1111 - ", "4111\u00a01111\u00a01", "４１１１ １１"):
+    for number in (
+        *("4111 - 1111 - 11", "4111–1111 - ", "4111\u00a01111\u00a01", "４１１１ １１"),
+        *("4111\u20091111\u2009", "4111\u30001", "4111 1111 ", "4111%201111%2"),
+    ):
         assert masked(f"card {number}", "cards", is_cut=True) == f"card [withheld: {CUT_OFF}]"
     assert masked("in 2024 the", "cards", is_cut=True) == f"in 2024 [withheld: {CUT_OFF}]"
     assert masked("a b \n", "api keys", is_cut=True) == "a b \n"

@@ -22,6 +22,7 @@ from toolgate_schedulers.shipped.policy.kinds import (
     Kind,
     find_cards,
     is_closed,
+    is_mentioned,
     is_open,
 )
 
@@ -40,6 +41,8 @@ _EACH_NUMBER: Final = 600
 _FULL_SIZE: Final = 4096
 """Size of a program up to which a character takes one step."""
 _MAX_TAIL: Final = 512
+_MAX_NAME: Final = 64
+"""Most characters of a name that stands beside its value."""
 _LEVELS: Final = 4
 """Levels of escapes that are read."""
 _ESCAPE: Final = re.compile(
@@ -178,6 +181,8 @@ class _PartSearch:
         self._finder, self._budget = finder, budget
         self._open: tuple[str, str] | None = None
         """Path and name of a private key whose end has not come yet."""
+        self._behind: str | None = None
+        """Name of such a key, while what is behind it in its list may belong to it."""
 
     def walk(self, value: Any, path: str, above: str) -> Iterator[MaskedPart]:
         """Yield the parts of a value that are to be hidden."""
@@ -193,20 +198,42 @@ class _PartSearch:
                 if NAMES_OF_KEYS.search(key):
                     yield from self._of_named(key, one, path_to(path, key))
                 yield from self.walk(one, path_to(path, key), path)
+            yield from self._of_pair(value, path)
         elif kind is list:
-            for at, one in enumerate(value):
-                yield from self.walk(one, path_to(path, at), path)
+            yield from self._of_list(value, path)
         elif (kind is int or kind is float) and (found := self._find(str(value))):
             yield MaskedPart(path, None, None, _name(found[0][2]))
 
     def _find(self, text: str) -> list[tuple[int, int, MaskSource | str]]:
         return self._finder.find(text, self._budget)
 
+    def _of_list(self, value: list[Any], path: str, *, is_row: bool = False) -> Iterator[MaskedPart]:
+        """Yield the parts of a list. If a private key begins in it and does not end, the rest is hidden.
+
+        A list in a list is a row: the rows behind it may be the rest of the key, too.
+        """
+        outer, first = self._behind, len(value)
+        for at, one in enumerate(value):
+            before, below = self._behind, path_to(path, at)
+            if type(one) is list:
+                yield from self._of_list(one, below, is_row=True)
+            else:
+                yield from self.walk(one, below, path)
+            if self._behind is None:
+                first = len(value)
+            elif before is None:
+                first = at
+        for at in range(first + 1, len(value)):
+            yield MaskedPart(path_to(path, at), None, None, self._behind or "")
+        if self._behind is not None and not is_row:
+            self._behind = outer
+        yield from self._of_pair(value, path)
+
     def _of_text(self, text: str, path: str, above: str) -> Iterator[MaskedPart]:
         if self._open is not None and is_closed(text):
             first, name = self._open
             yield MaskedPart(_join_paths(first, path), None, None, name)
-            self._open = None
+            self._open = self._behind = None
         plain, places = text, _Places()
         for _ in range(1 + _LEVELS):
             for start, end, source in self._find(plain):
@@ -218,6 +245,8 @@ class _PartSearch:
                 ):
                     yield MaskedPart(above, None, None, name)  # its lines may be values of their own
                     self._open = path, name
+                    if not is_mentioned(plain[start:end]):
+                        self._behind = name
                 yield MaskedPart(path, places.of(start), places.of(end), name)
             if "\\" not in plain:
                 return
@@ -237,6 +266,24 @@ class _PartSearch:
             if end > len(before):
                 first = max(0, start - len(before))
                 yield MaskedPart(path, first, end - len(before), _name(source))
+
+    def _of_pair(self, value: Any, path: str) -> Iterator[MaskedPart]:
+        """Find what only a name beside it tells: `{"Name": …, "Value": …}`, and a list of these two."""
+        name, at = _find_pair(value)
+        if len(name) <= _MAX_NAME and NAMES_OF_KEYS.search(name):
+            yield from self._of_named(name, value[at], path_to(path, at))
+
+
+def _find_pair(value: Any) -> tuple[str, Any]:
+    """Return the name in a pair of a name and a value, and the place of the value; no name if it is none."""
+    if type(value) is list:
+        places = {"name": 0, "value": 1} if len(value) == 2 else {}
+    else:
+        places = {key.lower(): key for key in value}
+    of_name, at = places.get("name", places.get("key")), places.get("value")
+    if of_name is None or at is None or type(value[of_name]) is not str:
+        return "", None
+    return value[of_name], at
 
 
 class _Places:
