@@ -66,6 +66,8 @@ def tools(cursor):
 
 def call(id_, params):
     note("call", params["name"])
+    if "task" in params:
+        return answer(id_, TASK)
     if params["name"] in ("echo", "other"):
         return answer(id_, {"content": [{"type": "text", "text": json.dumps(params.get("arguments"))}]})
     match params["name"]:
@@ -113,6 +115,14 @@ def call(id_, params):
             return answer(id_, {"content": []})
         case "die":
             os._exit(3)
+        case "as_task":
+            return answer(id_, TASK)
+        case "odd_type":
+            return answer(id_, {"content": [], "resultType": "key-abc123", "isError": "key-abc123"})
+        case "odd_line":
+            sys.stdout.write("the key is key-abc123\n")
+            sys.stdout.flush()
+            return answer(id_, {"content": []})
         case "garbage":
             sys.stdout.write("hello there\n[1, 2]\n{\n\n" + '{"jsonrpc":"2.0","id":99,"result":{}}\n')
             sys.stdout.flush()
@@ -171,12 +181,14 @@ def call(id_, params):
     return say({"jsonrpc": "2.0", "id": id_, "error": {"code": -32602, "message": "no such tool"}})
 
 
+DATA = "AAEC" * 40
+TASK = {"task": {"taskId": "t1", "status": "working", "statusMessage": "key-abc123"}}
 WHOLE = {
     "content": [
-        {"type": "image", "data": "aGk=", "mimeType": "image/png", "annotations": {"audience": ["user"]}},
+        {"type": "image", "data": DATA, "mimeType": "image/png", "annotations": {"audience": ["user"]}},
         {
             "type": "resource",
-            "resource": {"uri": "note://one", "blob": "AAEC", "mimeType": "x/y", "_meta": {"a": 1}},
+            "resource": {"uri": "note://one", "blob": DATA, "mimeType": "x/y", "_meta": {"a": 1}},
         },
         {"type": "of-the-future", "what": [1, None, {"b": 2.5}]},
     ],
@@ -201,7 +213,8 @@ for line in sys.stdin if __name__ == "__main__" else ():
     elif method == "initialize":
         if KIND == "silent":
             continue
-        able = {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}}
+        can = {"tools": {}, "tasks": {"requests": {"tools": {"call": {}}}}}
+        able = {"protocolVersion": params["protocolVersion"], "capabilities": can}
         answer(id_, {**able, "serverInfo": {"name": KIND, "version": "1"}})
     elif method == "notifications/cancelled":
         note("cancelled", params.get("requestId"))
@@ -213,8 +226,13 @@ for line in sys.stdin if __name__ == "__main__" else ():
         answer(id_, tools(params.get("cursor")))
     elif method == "tools/call":
         call(id_, params)
+    elif method == "server/discover":
+        can = {"tools": {}, "extensions": {"io.modelcontextprotocol/tasks": {}, "a/b": {}}}
+        answer(id_, {"capabilities": can, "supportedVersions": ["2026-07-28"]})
     elif method.strip().lower() == "tools/call":
         call(id_, params)  # some are lax
+    elif method in ("tasks/get", "tasks/result", "tools/run"):
+        answer(id_, {"content": [{"type": "text", "text": "key-abc123"}]})
     elif id_ is not None:
         say({"jsonrpc": "2.0", "id": id_, "error": {"code": -32601, "message": "Method not found"}})
 if KIND == "stays":

@@ -2,25 +2,29 @@
 
 Images, audio and files travel in results as Base64. No rule reads such data, so type and size stand in their
 place. Where anything is hidden in a result, its data are not given either: a picture may show the same.
+
+What rules do not see would be a way around them. So only Base64 is taken for data, and only in a block of a
+form that protocols have for data. All else is text, and so is a file that is a text by its own type.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from toolgate_bus.telemetry.printable import shorten, visible
-
-_MEDIA: Final = ("image", "audio")
-_TYPES: Final = ("mimeType", "mime_type", "media_type", "type")
-_MAX_TYPE: Final = 100
+MIN_DATA: Final = 128
+"""Characters of the shortest data. A key can be spelled in letters of Base64 alone, and is shorter."""
+_BASE64: Final = re.compile(rf"[A-Za-z0-9+/]{{{MIN_DATA - 2},}}={{0,2}}")
+_MEDIA_TYPE: Final = re.compile(r"(?!text/)[a-z]{1,20}/[\w.+;= -]{1,80}", re.ASCII | re.IGNORECASE)
+_TYPES: Final = ("mimeType", "mime_type", "media_type")
 _MAX_DEPTH: Final = 64
 _CLOSES: Final = {"{": "}", "[": "]"}
 
 
-def describe_data(value: Any, depth: int = _MAX_DEPTH) -> Any:
+def describe_data(value: Any, depth: int = _MAX_DEPTH, around: Any = None) -> Any:
     """Return a result with type and size in the place of its data; the very same object if it has none.
 
-    Data are those of blocks of the types `image` and `audio`, the `blob` of a resource, and `base64`.
+    `around` is the type of the block that the value stands in.
     """
     if depth == 0:
         return value
@@ -30,29 +34,40 @@ def describe_data(value: Any, depth: int = _MAX_DEPTH) -> Any:
         return told if any(new is not old for new, old in zip(told, value, strict=True)) else value
     if kind is not dict:
         return value
-    at = _find_data(value)
+    at, kind, data = _find_data(value, around)
     found = {
-        name: _describe(value, one) if name == at else describe_data(one, depth - 1)
+        name: describe_data(one, depth - 1, value.get("type"))
+        if name != at or not _are_data(kind, data)
+        else f"[{kind}, {len(data) * 3 // 4:,} bytes, not shown to rules]"
         for name, one in value.items()
     }
     return found if any(found[name] is not one for name, one in value.items()) else value
 
 
-def _find_data(value: Mapping[str, Any]) -> str | None:
-    """Return the name of the field that holds data; None if there is none."""
-    if value.get("type") in (*_MEDIA, "base64") and type(value.get("data")) is str:
-        return "data"
-    if "uri" in value and type(value.get("blob")) is str:
-        return "blob"
-    if type(value.get("base64")) is str:
-        return "base64"
-    return "stdout" if value.get("isImage") is True and type(value.get("stdout")) is str else None
+def _find_data(value: Mapping[str, Any], around: Any) -> tuple[str, Any, Any]:
+    """Return the field of a block in which its form has data, their media type, and what stands there."""
+    kind = value.get("type")
+    media = next((value[name] for name in _TYPES if name in value), None)
+    if kind in ("image", "audio") or (kind == "base64" and around in ("image", "document")):
+        return "data", media, value.get("data")
+    if around in ("image", "pdf") and "base64" in value:  # files that Claude Code has read
+        return "base64", kind if around == "image" else "application/pdf", value["base64"]
+    if kind is None and value.get("isImage") is True and type(value.get("stdout")) is str:
+        head, _, data = value["stdout"].partition(";base64,")
+        return "stdout", head.removeprefix("data:") if head.startswith("data:image/") else None, data
+    if kind is None and "uri" in value and "text" not in value:
+        return "blob", media, value.get("blob")
+    return "", None, None
 
 
-def _describe(value: Mapping[str, Any], data: str) -> str:
-    types = (value.get(name) for name in _TYPES)
-    kind = next((one for one in types if type(one) is str and one), "data")
-    return f"[{shorten(visible(kind), _MAX_TYPE)}, {len(data) * 3 // 4:,} bytes, not shown to rules]"
+def _are_data(kind: Any, data: Any) -> bool:
+    """Return whether a text is Base64, and of a media type that is not text."""
+    return (
+        type(kind) is type(data) is str
+        and _MEDIA_TYPE.fullmatch(kind) is not None
+        and len(data) % 4 == 0
+        and _BASE64.fullmatch(data) is not None
+    )
 
 
 def read_cut(text: str) -> tuple[Any, str]:

@@ -22,6 +22,8 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 HERE = Path(__file__).parent
 SERVER = [sys.executable, str(HERE / "mcp_server.py")]
+HOSTILE = HERE.parents[1] / "orchestrator" / "hostile_mcp.py"
+"""A server that misbehaves as it is told."""
 ERAS = {"legacy": "legacy", "modern": "2026-07-28"}
 PROXY = [sys.executable, "-m", "toolgate_bus", "mcp"]
 AT = re.compile(r"at (http://\S+)")

@@ -2,14 +2,30 @@
 
 import asyncio
 import json
+import sys
 
 import pytest
 from mcp.shared.exceptions import MCPError
-from mcp_world import PROXY, SERVER, Heard, Person, client, proxy_over_http, server_over_http, stdio, words_of
+from mcp_world import (
+    HOSTILE,
+    PROXY,
+    SERVER,
+    Heard,
+    Person,
+    ask,
+    client,
+    proxy_over_http,
+    raw,
+    say,
+    server_over_http,
+    stdio,
+    words_of,
+)
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(120)]
 
 SECRET = "key-abc123"
+OPENING = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 BOTH = pytest.mark.parametrize("era", ["legacy", "modern"])
 
 
@@ -79,6 +95,22 @@ async def test_a_resource_of_which_nothing_is_hidden_passes_untouched(proxy):
         assert read.contents[0].text == "a note"
         with pytest.raises(MCPError, match="no such note"):
             await connected.read_resource("note://none")
+
+
+async def test_a_task_is_no_way_around_the_rules(options, tmp_path):
+    command = [*PROXY, *options, "--", sys.executable, "-S", HOSTILE, "plain"]
+    process = await raw(command, tmp_path / "err")
+    opened = await ask(process, 1, "initialize", OPENING)
+    assert opened["result"]["capabilities"] == {"tools": {}}
+    say(process, {"jsonrpc": "2.0", "method": "notifications/initialized"})
+    wanted = {"name": "echo", "arguments": {"a": SECRET}, "task": {"ttl": 1000}}
+    called = await ask(process, 2, "tools/call", wanted)
+    assert called["result"]["content"][0]["text"] == '{"a": "[withheld: a key]"}'
+    for id_, method in enumerate(("tasks/result", "tasks/get", "tools/run"), 3):
+        refused = await ask(process, id_, method, {"taskId": "t1"})
+        assert refused["error"] == {"code": -32601, "message": f"the proxy does not pass on {method}"}
+    process.stdin.close()
+    assert await process.wait() == 0
 
 
 async def test_a_long_result_is_cut_where_no_rule_has_seen_it(options, tmp_path):

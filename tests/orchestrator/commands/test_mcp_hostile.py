@@ -5,10 +5,11 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from mcp_sessions import OPENING, Front, call, noted, opened, still_works, words_of
+from mcp_sessions import MODERN, OPENING, Front, call, noted, opened, still_works, words_of
 from toolgate_orchestrator.commands.mcp import child as child_room
 from toolgate_orchestrator.commands.mcp import sdk
 from toolgate_orchestrator.commands.mcp.catalog import MAX_TOOLS
+from toolgate_orchestrator.commands.mcp.messages import CAPABILITIES
 
 pytestmark = pytest.mark.system
 
@@ -137,11 +138,41 @@ async def test_a_call_of_another_form_is_refused_and_reaches_no_server(open_sess
 @pytest.mark.parametrize("method", ["Tools/Call", " tools/call", "tools//call", "TOOLS.CALL", "tools/call\n"])
 async def test_no_other_spelling_of_a_call_reaches_a_server(open_session, tmp_path, method):
     async with open_session("plain") as session:
-        with pytest.raises(sdk.MCPError, match="call tools by the method tools/call"):
+        with pytest.raises(sdk.MCPError, match="the proxy does not pass on"):
             await session.on_request(Front(), method, {"name": "echo", "arguments": {}})
-        with pytest.raises(sdk.MCPError, match="Method not found"):
-            await session.on_request(Front(), "unknown/method", {"name": "echo"})
     assert noted(tmp_path, "call") == []
+
+
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/result", "tools/run", "unknown/method"])
+async def test_a_request_that_the_proxy_does_not_know_reaches_no_server(open_session, method):
+    async with open_session("plain") as session:
+        with pytest.raises(sdk.MCPError, match=f"the proxy does not pass on {method}") as refused:
+            await session.on_request(Front(), method, {"taskId": "t1"})
+        assert refused.value.code == sdk.METHOD_NOT_FOUND
+        await still_works(session)
+
+
+async def test_no_client_is_offered_tasks_and_a_call_that_wants_one_is_a_plain_call(open_session):
+    async with open_session("plain") as session:
+        told = await session.on_request(Front(), "initialize", OPENING)
+        assert told["capabilities"] == {"tools": {}}
+        discovered = await session.on_request(Front(), "server/discover", {"_meta": MODERN})
+        assert discovered["capabilities"] == {"tools": {}, "extensions": {"a/b": {}}}
+        assert words_of(await call(session, "echo", again={"task": {"ttl": 1}}, a=1)) == '{"a": 1}'
+
+
+async def test_no_server_learns_of_a_client_that_takes_tasks(open_session):
+    able = {"elicitation": {}, "extensions": {"io.modelcontextprotocol/tasks": {}, "a/b": {}}}
+    async with open_session("plain") as session:
+        result = await call(session, "meta", meta={**MODERN, CAPABILITIES: able})
+    assert result["structuredContent"][CAPABILITIES] == {"elicitation": {}, "extensions": {"a/b": {}}}
+
+
+async def test_of_a_line_that_is_no_message_its_length_alone_is_logged(open_session, caplog):
+    async with open_session("plain") as session:
+        assert (await call(session, "odd_line"))["content"] == []
+    assert "a line is not an MCP message and is skipped (peer='plain', bytes=21)" in caplog.text
+    assert "key-abc123" not in caplog.text
 
 
 @pytest.mark.parametrize("method", ["tools/call", "Tools/Call", "initialize", ""])

@@ -23,8 +23,10 @@ pytestmark = pytest.mark.pure
 SECRET = "key-abc123"
 SUM = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
 NAMED = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
-IMAGE = {"type": "image", "data": "aGk=" * 50, "mimeType": "image/png"}
-FILE = {"type": "resource", "resource": {"uri": "note://one", "blob": "aGk=" * 50, "mimeType": "a/b"}}
+DATA = "iVBO" * 50
+IMAGE = {"type": "image", "data": DATA, "mimeType": "image/png"}
+FILE = {"type": "resource", "resource": {"uri": "note://one", "blob": DATA, "mimeType": "a/b"}}
+PICTURE = {"uri": f"note://{SECRET}", "blob": DATA, "mimeType": "image/png"}
 
 
 def text(words, **more):
@@ -66,10 +68,10 @@ def test_both_copies_and_what_is_told_beside_them_are_masked_together():
 def test_data_are_told_by_type_and_size_and_are_not_given_where_anything_is_hidden():
     result = {"content": [text(SECRET), IMAGE, FILE]}
     value = value_of(result)
-    assert "aGk=" not in json.dumps(value)
+    assert DATA not in json.dumps(value)
     assert value["content"][1]["data"] == "[image/png, 150 bytes, not shown to rules]"
     seen = given_result(result, masked(result, ("/content/0/text", None, None, "")), None)
-    assert "aGk=" not in check(seen)
+    assert DATA not in check(seen)
     assert [one["type"] for one in seen["content"]] == ["text", "text", "text"]
     assert "image/png, 150 bytes" in seen["content"][1]["text"]
 
@@ -195,6 +197,91 @@ def test_a_value_without_data_is_told_as_it_is(value):
     assert describe_data(value) is value
 
 
+PAGE = {"filePath": "/a.pdf", "base64": DATA, "originalSize": 150}
+SHOWN = {"stdout": f"data:image/png;base64,{DATA}", "stderr": "", "isImage": True}
+
+
+@pytest.mark.parametrize(
+    ("block", "kind"),
+    [
+        (IMAGE, "image/png"),
+        ({**IMAGE, "mimeType": "IMAGE/JPEG"}, "IMAGE/JPEG"),
+        (
+            {"type": "audio", "data": DATA[:-4] + "iV==", "mimeType": "audio/L16; rate=16000"},
+            "audio/L16; rate",
+        ),
+        (FILE, "a/b"),
+        (PICTURE, "image/png"),
+        (
+            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}},
+            "image/png",
+        ),
+        ({"type": "image", "file": {"base64": DATA, "type": "image/png", "originalSize": 9}}, "image/png"),
+        ({"type": "pdf", "file": PAGE}, "application/pdf"),
+        (SHOWN, "image/png"),
+    ],
+)
+def test_data_in_the_form_of_their_protocol_are_told_by_type_and_size(block, kind):
+    (told,) = describe_data([block])
+    assert DATA[:-4] not in json.dumps(told)
+    assert f"[{kind}" in json.dumps(told)
+
+
+WORDS_IN_PLACE_OF_DATA = f"a {SECRET} " + "and more words" * 20
+BARE_KEY = "AKIAIOSFODNN7EXAMPLE"  # all of its letters are those of Base64
+
+
+@pytest.mark.parametrize("words", [WORDS_IN_PLACE_OF_DATA, BARE_KEY, DATA[:-1], DATA + "\n", "=" * 200])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda words: {**IMAGE, "data": words},
+        lambda words: {"type": "resource", "resource": {**FILE["resource"], "blob": words}},
+        lambda words: {"type": "image", "file": {"base64": words, "type": "image/png"}},
+        lambda words: {"type": "pdf", "file": {**PAGE, "base64": words}},
+        lambda words: {**SHOWN, "stdout": words},
+        lambda words: {**SHOWN, "stdout": f"data:image/png;base64,{words}"},
+    ],
+)
+def test_what_is_not_base64_is_a_text_that_rules_see(make, words):
+    block = make(words)
+    assert describe_data(block) is block
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "text", "text": "hello", "uri": "note://one", "blob": DATA, "mimeType": "a/b"},
+        {"type": "text", "text": "hello", "data": DATA, "mimeType": "image/png"},
+        {"type": "text", "text": "hello", "isImage": True, "stdout": f"data:image/png;base64,{DATA}"},
+        {"type": "text", "text": "hello", "more": {"base64": DATA, "type": "image/png"}},
+        {"type": "text", "text": "hello", "source": {"type": "base64", "media_type": "a/b", "data": DATA}},
+        {"uri": "note://one", "text": "hello", "blob": DATA, "mimeType": "a/b"},
+        {"uri": "note://one", "blob": DATA, "mimeType": "text/plain"},
+        {"uri": "note://one", "blob": DATA, "mimeType": "TEXT/html"},
+        {"uri": "note://one", "blob": DATA, "mimeType": f"a/b {SECRET}" + "x" * 100},
+        {"uri": "note://one", "blob": DATA},
+        {"type": "image", "data": DATA},
+        {**SHOWN, "stdout": f"data:text/plain;base64,{DATA}"},
+        {**SHOWN, "stdout": f"{SECRET} data:image/png;base64,{DATA}"},
+        {**SHOWN, "stdout": DATA},
+    ],
+)
+def test_base64_in_another_place_or_of_a_text_is_a_text_that_rules_see(block):
+    assert describe_data([block]) == [block]
+
+
+@pytest.mark.parametrize("name", ["resultType", "isError"])
+def test_what_is_no_kind_of_a_result_is_a_text_that_rules_see(name):
+    result = {"content": [text("hello")], name: SECRET}
+    assert value_of(result)[name] == SECRET
+    assert name not in value_of({**result, name: {"resultType": "complete", "isError": True}[name]})
+    seen = given_result(result, masked(result, (f"/{name}", None, None, "key")), None)
+    assert SECRET not in json.dumps(seen)
+    cut_off = given_result(result, cut(value_of(result), 30), None)
+    assert SECRET not in json.dumps(cut_off)
+
+
 def test_an_error_of_the_protocol_is_masked_in_words_and_data():
     value = value_of_error(f"no {SECRET}", {"uri": SECRET})
     made = mask_parts(value, [MaskedPart("/error/message", 3, 13, "key")])
@@ -235,13 +322,12 @@ def test_whatever_a_server_gives_nothing_that_was_hidden_is_in_what_the_client_g
         parts.append((f"/content/{data.draw(st.integers(0, len(blocks)))}", None, None, ""))
     seen = given_result(result, masked(result, *parts), schema)
     assert SECRET not in check(seen)
-    assert "aGk=" not in json.dumps(seen)
+    assert DATA not in json.dumps(seen)
 
 
 # ------------------------------------------------------------------ resources and prompts
 
 HERE = {"uri": "note://one", "text": f"a note: {SECRET}", "mimeType": "text/plain"}
-PICTURE = {"uri": f"note://{SECRET}", "blob": "aGk=" * 50, "mimeType": "image/png"}
 WORDS = {"role": "assistant", "content": text(f"say {SECRET}")}
 
 
@@ -263,7 +349,7 @@ def test_a_masked_prompt_keeps_who_says_what():
     seen = given_read("prompts/get", {}, result, masked(result, ("/description", None, None, "key")))
     types.GetPromptResult.model_validate(seen)
     assert seen["messages"][0] == {"role": "assistant", "content": text("say [withheld]")}
-    assert "aGk=" not in json.dumps(seen)
+    assert DATA not in json.dumps(seen)
     assert SECRET not in json.dumps(seen)
 
 

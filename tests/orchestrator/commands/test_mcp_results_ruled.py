@@ -5,7 +5,7 @@ import contextlib
 import json
 
 import pytest
-from hostile_mcp import WHOLE
+from hostile_mcp import DATA, WHOLE
 from mcp_sessions import MODERN, Front, call, noted, opened, ruling, words_of
 from toolgate_orchestrator.commands.mcp import sdk
 from toolgate_schedulers import AskUser, Continue, Deny, Hold, Mask, MaskedPart, Replace
@@ -42,8 +42,8 @@ async def test_a_scheduler_of_results_sees_content_and_structure_of_what_ran_and
         assert (asked.phase, asked.tool_name, asked.success) == ("result", "whole", True)
         assert asked.result["structuredContent"] == WHOLE["structuredContent"]
         assert asked.result["later"] == WHOLE["later"]
-        assert "AAEC" not in json.dumps(asked.result)
-        assert asked.result["content"][0]["data"] == "[image/png, 3 bytes, not shown to rules]"
+        assert DATA not in json.dumps(asked.result)
+        assert asked.result["content"][0]["data"] == "[image/png, 120 bytes, not shown to rules]"
 
 
 @pytest.mark.parametrize("meta", [None, MODERN], ids=["legacy", "modern"])
@@ -112,6 +112,15 @@ async def test_a_result_that_is_none_of_the_protocol_is_ruled_on_as_it_is(open_s
         result = await call(session, "strange_result")
         assert words_of(result) == WITHHELD
         assert result["isError"] is False
+
+
+@pytest.mark.parametrize("tool", ["as_task", "odd_type"])
+async def test_a_task_and_a_kind_of_result_that_nobody_asked_for_are_ruled_on(open_session, tool):
+    async with open_session("plain") as (session, ruler):
+        ruler.answer = lambda asked: Deny(reason="not yours") if SECRET in str(asked.result) else Continue()
+        result = await call(session, tool)
+        assert words_of(result) == WITHHELD
+        assert SECRET not in json.dumps(result)
 
 
 async def test_a_client_that_cancels_while_its_result_is_ruled_on_gets_nothing(open_session):

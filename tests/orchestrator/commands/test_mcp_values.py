@@ -9,7 +9,7 @@ from toolgate_orchestrator.commands.mcp import answers
 from toolgate_orchestrator.commands.mcp.catalog import MAX_TOOL_NAME, Catalog, digest_of, read_tool
 from toolgate_orchestrator.commands.mcp.config import McpConfig
 from toolgate_orchestrator.commands.mcp.lines import LongLine
-from toolgate_orchestrator.commands.mcp.messages import CALL, can_elicit, find_fault, trace_of
+from toolgate_orchestrator.commands.mcp.messages import can_elicit, trace_of
 from toolgate_orchestrator.commands.mcp.questions import MAX_OPEN, Questions, QuestionState, read_state
 
 pytestmark = pytest.mark.pure
@@ -49,24 +49,6 @@ def test_what_may_run_in_the_place_of_a_call_has_not_changed_and_keeps_what_was_
     assert set(catalog.offers("f__read")) == {"f__read", "f__get"}
     assert set(catalog.offers("f__evil")) == {"f__evil", "f__read", "f__get"}
     assert set(catalog.offers("f__say")) == {"f__say", "f__read", "f__get"}
-
-
-@pytest.mark.parametrize(
-    ("method", "params", "said"),
-    [
-        (CALL, {"name": "a"}, ""),
-        ("tools/list", None, ""),
-        ("prompts/get", {"_meta": {}}, ""),
-        ("Tools/call", {}, "call tools by the method tools/call"),
-        ("tools_call", {}, "call tools by the method tools/call"),
-        (CALL, {"_meta": []}, "_meta must be an object"),
-        ("ping", {"_meta": "text"}, "_meta must be an object"),
-    ],
-)
-def test_a_request_that_would_pass_for_another_is_refused(method, params, said):
-    found = find_fault(method, params)
-    assert said in found
-    assert bool(found) is bool(said)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """The servers behind one client's session: a single one passed through as it is, or several combined.
 
 Prefixes of tools and prompts tell several servers apart. A request for a resource goes to the server that
-listed it, else to each in turn. Lists come without pages. Subscriptions of the newer era and tasks cannot be
-combined, and are refused.
+listed it, else to each in turn. Lists come without pages. Subscriptions of the newer era cannot be combined,
+and are refused.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,6 +17,7 @@ from toolgate_orchestrator.commands.mcp.messages import (
     DISCOVER,
     INITIALIZE,
     LIST,
+    LISTS,
     Message,
     Params,
     envelope_of,
@@ -28,13 +29,6 @@ MAX_PAGES: Final = 1_000
 """Maximum number of pages of one list."""
 MAX_LISTED: Final = 20_000
 """Maximum number of entries of one server's list."""
-LISTS: Final[Mapping[str, tuple[str, str]]] = {
-    LIST: ("tools", "tools"),
-    "prompts/list": ("prompts", "prompts"),
-    "resources/list": ("resources", "resources"),
-    "resources/templates/list": ("resourceTemplates", "resources"),
-}
-"""Key of the entries, and capability of a server with such a list, by method."""
 Read = Callable[[Upstream, list[Any]], Awaitable[list[Any]]]
 """Reads a server's list, and returns the entries that can be offered."""
 _BY_URI: Final = ("resources/read", "resources/subscribe", "resources/unsubscribe")

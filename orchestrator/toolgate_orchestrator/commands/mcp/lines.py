@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
 
 from toolgate_bus.telemetry.loggers import get_logger
-from toolgate_bus.telemetry.printable import shorten, visible
 
 from toolgate_orchestrator.commands.mcp import sdk
 
@@ -118,8 +117,8 @@ async def _read(peer: Peer, most: int, incoming: sdk.SendStream, back: sdk.SendS
                 continue
             strange += 1
             if strange <= _MAX_TOLD:
-                shown = shorten(visible(line[:200].decode("utf-8", "replace")), 200)
-                _log.warning("a line is not an MCP message and is skipped", peer=peer.name, line=shown)
+                # its words may be those of a result, which no rule has seen
+                _log.warning("a line is not an MCP message and is skipped", peer=peer.name, bytes=len(line))
             cut = LongLine(line[:_EDGE], line[-_EDGE:], len(line))
             if not await _tell(cut, _UNREADABLE, incoming, back) and peer.name == CLIENT:
                 await back.send(sdk.error_message(None, sdk.PARSE_ERROR, _UNREADABLE))

@@ -27,6 +27,17 @@ READ_RESOURCE: Final = "resources/read"
 GET_PROMPT: Final = "prompts/get"
 READS: Final = (READ_RESOURCE, GET_PROMPT)
 """Methods whose results are ruled on as those of a tool of that name."""
+LISTS: Final[Mapping[str, tuple[str, str]]] = {
+    LIST: ("tools", "tools"),
+    "prompts/list": ("prompts", "prompts"),
+    "resources/list": ("resources", "resources"),
+    "resources/templates/list": ("resourceTemplates", "resources"),
+}
+"""Key of the entries, and capability of a server with such a list, by method."""
+REQUESTS: Final = frozenset((CALL, INITIALIZE, DISCOVER, LISTEN, *READS, *LISTS)) | {
+    *("ping", "logging/setLevel", "completion/complete", "resources/subscribe", "resources/unsubscribe")
+}
+"""Requests of a client that are passed on. Any other might run a tool, or give what one gave."""
 PROGRESS: Final = "notifications/progress"
 CANCELLED: Final = "notifications/cancelled"
 LOG: Final = "notifications/message"
@@ -48,21 +59,6 @@ DECISION: Final = "toolgate/decision"
 """Key of a result's `_meta` for the decision that denied or replaced the call."""
 MAX_ID: Final = 256
 """Maximum number of characters of such a value; the rest is cut off."""
-
-
-def find_fault(method: str, params: Params) -> str:
-    """Return the reason to refuse a request before it is read; empty for a proper one.
-
-    A server may accept other spellings of `tools/call`, so no other spelling passes the proxy.
-    """
-    if method != CALL and _squeeze(method) == _squeeze(CALL):
-        return f"call tools by the method {CALL}"
-    meta = params.get("_meta") if isinstance(params, Mapping) else None
-    return "" if meta is None or isinstance(meta, Mapping) else "_meta must be an object"
-
-
-def _squeeze(method: str) -> str:
-    return "".join(one for one in method.casefold() if one.isalnum())
 
 
 def meta_of(params: Params) -> Mapping[str, Any]:
@@ -111,6 +107,33 @@ def can_elicit(capabilities: Any) -> bool:
 def with_meta(params: Params, **values: Any) -> Message:
     """Return the parameters with these keys of `_meta` set."""
     return {**(params or {}), "_meta": {**meta_of(params), **values}}
+
+
+# ------------------------------------------------------------ tasks
+#
+# The result of a task comes as the answer to another request than its call, which nobody would rule on. So
+# neither side is told that the other one can do tasks. A request that wants one anyway is a plain one.
+
+_TASKS: Final = "io.modelcontextprotocol/tasks"
+
+
+def without_tasks(capabilities: Any) -> Any:
+    """Return capabilities without tasks."""
+    if not isinstance(capabilities, Mapping):
+        return capabilities
+    told = capabilities.get("extensions")
+    if isinstance(told, Mapping) and _TASKS in told:
+        kept = {name: one for name, one in told.items() if name != _TASKS}
+        capabilities = {**capabilities, "extensions": kept}
+    return {name: one for name, one in capabilities.items() if name != "tasks"}
+
+
+def without_task(params: Params) -> Params:
+    """Return the parameters of a request that makes no task."""
+    able = meta_of(params).get(CAPABILITIES)
+    if able is not None:
+        params = with_meta(params, **{CAPABILITIES: without_tasks(able)})
+    return {name: one for name, one in params.items() if name != "task"} if params else params
 
 
 # ------------------------------------------------------------ words that a server says by itself

@@ -17,8 +17,12 @@ from toolgate_orchestrator.decision.results.given_result import GivenResult
 
 CONTENT: Final = "content"
 STRUCTURED: Final = "structuredContent"
-_APART: Final = ("_meta", "isError", "resultType")
-"""Fields that are for the client, and no part of what the LLM reads."""
+_APART: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "_meta": lambda value: True,
+    "isError": lambda value: type(value) is bool,
+    "resultType": lambda value: value in ("complete", "input_required"),
+}
+"""Fields that are for the client, and no part of what the LLM reads; and the values that they can have."""
 _NOWHERE: Final = "about:blank"
 """Address of a part whose own one may not be seen."""
 _PARTS: Final = {READ_RESOURCE: "contents", GET_PROMPT: "messages"}
@@ -34,11 +38,15 @@ _UNTOLD: Final = object()
 def value_of(result: Message) -> dict[str, Any]:
     """Return the value that stands for a result in a question: all that an LLM could read of it."""
     told: dict[str, Any] = {name: result[name] for name in (CONTENT, STRUCTURED) if name in result}
-    told |= {name: one for name, one in result.items() if name not in _APART and name not in told}
+    told |= {name: one for name, one in result.items() if name not in told and not _is_apart(name, one)}
     for name in (CONTENT, "contents", "messages"):
         if name in told:
             told[name] = describe_data(told[name])
     return told
+
+
+def _is_apart(name: str, value: Any) -> bool:
+    return name in _APART and _APART[name](value)
 
 
 def value_of_question(result: Message) -> dict[str, Any]:
@@ -68,7 +76,8 @@ def given_result(result: Message, given: GivenResult, schema: Mapping[str, Any] 
         value = hide_texts(found, given.hidden) if found is not None else value
     if given.outcome == "masked" and isinstance(value, dict) and isinstance(value.get(CONTENT), list):
         made = _mask(result, value, mark)
-        kept = hide_texts({name: result[name] for name in _APART[::2] if name in result}, given.hidden)
+        apart = {name: one for name, one in result.items() if name != "isError" and _is_apart(name, one)}
+        kept = hide_texts(apart, given.hidden)
     else:
         made = {CONTENT: [text_block(value if isinstance(value, str) else _write(value))]}
         kept = {name: result[name] for name in ("resultType",) if result.get(name) == "complete"}

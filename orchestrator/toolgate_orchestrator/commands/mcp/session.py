@@ -1,9 +1,9 @@
 """One client's session: passes messages between the client and its servers, and has tool calls ruled on.
 
 Tool calls are ruled on, and so are results of tools, resources and prompts. Words that a server sends by
-itself are withheld while results of it are ruled on, its questions ruled on. Lists of tools are read, and all
-else passes unchanged, both ways. A list is read on its way: it tells
-the tools with their schemas, and which descriptions have changed since they were first seen.
+itself are withheld while results of it are ruled on, its questions ruled on. Lists of tools are read. Other
+requests that the proxy knows pass unchanged, but for tasks; the rest are refused. A list is read on its way:
+it tells the tools with their schemas, and which descriptions have changed since they were first seen.
 """
 
 import asyncio
@@ -32,15 +32,17 @@ from toolgate_orchestrator.commands.mcp.messages import (
     NOTIFICATIONS,
     PROGRESS,
     READS,
+    REQUESTS,
     TOOLS_CHANGED,
     WORDLESS,
     Message,
     Params,
     can_elicit,
-    find_fault,
     is_wordless,
     list_subscribed,
     version_of,
+    without_task,
+    without_tasks,
     without_words,
 )
 from toolgate_orchestrator.commands.mcp.pins import Pins, identity_of
@@ -183,8 +185,12 @@ class ProxySession:
                 self._idle.set()
 
     async def _answer(self, exchange: sdk.Exchange, method: str, params: Params) -> Message:
-        if problem := find_fault(method, params):
-            raise sdk.MCPError(sdk.INVALID_REQUEST, problem)
+        if method not in REQUESTS:
+            told = f"the proxy does not pass on {shorten(visible(method), 100)}"
+            raise sdk.MCPError(sdk.METHOD_NOT_FOUND, told)
+        if not isinstance((params or {}).get("_meta"), Mapping | None):
+            raise sdk.MCPError(sdk.INVALID_REQUEST, "_meta must be an object")
+        params = without_task(params)
         backends = await self.backends()
         self._note_uris(method, params)
         if method == CALL:
@@ -198,6 +204,8 @@ class ProxySession:
         result = await backends.request(exchange, method, params)
         if method == INITIALIZE:
             self._calls.old_form = result.get("protocolVersion") in _WITHOUT_MODES
+        if "capabilities" in result:
+            result = {**result, "capabilities": without_tasks(result["capabilities"])}
         return result
 
     async def _call(self, exchange: sdk.Exchange, params: Mapping[str, Any], backends: Backends) -> Message:
