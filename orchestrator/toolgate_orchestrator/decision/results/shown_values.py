@@ -1,4 +1,4 @@
-"""A result as JSON, with all that may be shown of it. Pure.
+"""A result as JSON, with all that may be shown of it.
 
 An LLM may get what a value holds, what it is dumped as, or its text: that is for the framework to choose.
 """
