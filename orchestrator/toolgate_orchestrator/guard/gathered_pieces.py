@@ -4,7 +4,8 @@ import types
 from collections.abc import Awaitable, Generator
 from contextvars import Context
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
 
 from toolgate_orchestrator.guard.results import EndReport
 
@@ -13,41 +14,78 @@ if TYPE_CHECKING:
     from toolgate_orchestrator.guard.ruling import Ruling
 
 
+_TEXTS: Final = (str, bytes, bytearray, memoryview)
+
+
 class GatheredPieces:
     """Pieces of a stream that are ruled on as one result.
 
-    Texts make one text. After a ruling that changed it, it is given as one piece. Other pieces make a list,
-    and a list that was changed is given piece by piece. Beyond the bound nothing more is read, as nobody may
-    see it.
+    Neighbouring texts and bytes make one, as their reader joins them. If there is nothing else, it is the
+    result, otherwise a part of a list. After a ruling that changed it, each such text is one piece, in bytes
+    if it was. Beyond the bound nothing more is read, as nobody may see it.
     """
 
     def __init__(self, limit: int) -> None:
         self.pieces: list[Any] = []
         self._left = limit
+        self._joined: list[Any] = []
+        self._is_apart = False
+        """True if the body returned what does not go on with its last text."""
 
     def add(self, piece: Any) -> bool:
         """Add a piece. Return whether more may be read."""
         self.pieces.append(piece)
-        self._left -= len(piece) if isinstance(piece, str | bytes) else 2
+        self._left -= len(piece) if isinstance(piece, _TEXTS) else 2
         return self._left >= 0
 
     def as_result(self, returned: Any = None) -> Any:
         """Return the one result that is ruled on; a value that the body returned is its last piece."""
-        found = [*self.pieces, returned] if returned is not None else self.pieces
-        if found and all(type(one) is str for one in found):
-            return "".join(found)
-        return found
+        before = next((one for one in reversed(self.pieces) if one is not None), None)
+        goes_on = isinstance(returned, _TEXTS) and isinstance(before, _TEXTS)
+        self._is_apart = returned is not None and not goes_on
+        found = _join([*self.pieces, returned] if goes_on else self.pieces)
+        self._joined = [*found, *_join([returned])] if self._is_apart else found
+        is_text = len(self._joined) == 1 and isinstance(self._joined[0], str | bytes)
+        return self._joined[0] if is_text else self._joined
 
     @property
     def last(self) -> Any:
         """Last piece; None if there is none."""
         return self.pieces[-1] if self.pieces else None
 
-    def show(self, given: "GivenResult") -> list[Any]:
-        """Return the pieces as they may be seen."""
+    def show(self, given: "GivenResult", returned: Any = None) -> tuple[list[Any], Any]:
+        """Return the pieces as they may be seen, and the value that the body returned."""
         if not given.changed:
-            return self.pieces
-        return list(given.value) if type(given.value) is list else [given.value]
+            return self.pieces, returned
+        shown = list(given.value) if type(given.value) is list else [given.value]
+        forms = self._joined
+        is_whole = len(shown) == len(forms)
+        if not is_whole:  # it was withheld or replaced
+            forms = [next(iter(forms), None)] * len(shown)
+        shown = [
+            one.encode() if type(form) is bytes and type(one) is str else one
+            for one, form in zip(shown, forms, strict=True)
+        ]
+        return shown, shown.pop() if self._is_apart and is_whole else None
+
+
+def _join(pieces: list[Any]) -> list[Any]:
+    """Return pieces with neighbouring texts as one; bytes if any of them is. None among texts is left out."""
+    found = list[Any]()
+    for are_texts, group in groupby(pieces, lambda one: one is None or isinstance(one, _TEXTS)):
+        run = list(group)
+        texts = [one for one in run if one is not None]
+        if not are_texts or not texts:
+            found += run
+        elif all(isinstance(one, str) for one in texts):
+            found.append("".join(texts))
+        else:
+            found.append(b"".join(map(_bytes_of, texts)))
+    return found
+
+
+def _bytes_of(text: Any) -> bytes:
+    return str.encode(text, errors="replace") if isinstance(text, str) else memoryview(text).tobytes()
 
 
 def relay_gathered(ruling: "Ruling", body: Any, context: Context) -> Generator[Any, Any, Any]:
@@ -70,9 +108,7 @@ def relay_gathered(ruling: "Ruling", body: Any, context: Context) -> Generator[A
     else:
         ruling.report(gathered.last if returned is None else returned, is_ruled_on=True)
         given = EndReport(ruling, gathered.as_result(returned)).given_now()
-        pieces = gathered.show(given)
-        if given.changed and returned is not None:
-            returned = pieces.pop() if len(pieces) > len(gathered.pieces) else None
+        pieces, returned = gathered.show(given, returned)
         for piece in pieces:
             yield piece
         return returned
@@ -98,7 +134,7 @@ async def gather(ruling: "Ruling", body: Any, context: Context) -> list[Any]:
             raise
     else:
         ruling.report(gathered.last, is_ruled_on=True)
-        return gathered.show(await EndReport(ruling, gathered.as_result()).given())
+        return gathered.show(await EndReport(ruling, gathered.as_result()).given())[0]
     raise shown
 
 

@@ -3,6 +3,7 @@
 from mutation import BUS, ORCHESTRATOR, Mutant
 
 _GUARD = f"{ORCHESTRATOR}/guard"
+_SPLIT = "test_guard_results.py::test_what_is_split_over_pieces_of_any_kind_is_seen_as_its_reader_sees_it"
 
 MUTANTS = (
     Mutant(
@@ -160,6 +161,30 @@ MUTANTS = (
         "        return self._left >= 0",
         "        return True",
         "test_guard_results.py::test_pieces_of_which_the_rest_would_be_too_long_are_not_read_further",
+    ),
+    Mutant(
+        "guard",
+        "rules see bytes piece by piece",
+        f"{_GUARD}/gathered_pieces.py",
+        "_TEXTS: Final = (str, bytes, bytearray, memoryview)",
+        "_TEXTS: Final = (str,)",
+        _SPLIT,
+    ),
+    Mutant(
+        "guard",
+        "a piece that is nothing parts a text",
+        f"{_GUARD}/gathered_pieces.py",
+        "lambda one: one is None or isinstance(",
+        "lambda one: isinstance(",
+        _SPLIT,
+    ),
+    Mutant(
+        "guard",
+        "who reads bytes gets a text",
+        f"{_GUARD}/gathered_pieces.py",
+        "one.encode() if type(form) is bytes and type(one) is str else one",
+        "one",
+        _SPLIT,
     ),
     Mutant(
         "guard",

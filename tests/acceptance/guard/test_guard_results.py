@@ -347,6 +347,91 @@ async def test_pieces_of_which_the_rest_would_be_too_long_are_not_read_further(r
     assert len(read) == 11
 
 
+class Word(str):
+    """A text of a library's own kind."""
+
+    __slots__ = ()
+
+
+BEGIN, END = TEXT[:15], TEXT[15:]
+SPLIT = {
+    "bytes": ([BEGIN.encode(), END.encode()], [MASKED.encode()]),
+    "bytes that can be changed": ([bytearray(BEGIN.encode()), memoryview(END.encode())], [MASKED.encode()]),
+    "bytes and texts": ([BEGIN, END.encode()], [MASKED.encode()]),
+    "texts of another kind": ([Word(BEGIN), Word(END)], [MASKED]),
+    "texts and nothing": ([BEGIN, None, END, None], [MASKED]),
+    "texts between other pieces": ([{"n": 1}, BEGIN, END, {"n": 2}], [{"n": 1}, MASKED, {"n": 2}]),
+    "bytes between other pieces": ([1, BEGIN.encode(), END.encode()], [1, MASKED.encode()]),
+    "half a character": ([f"é {TEXT}".encode()[:1], f"é {TEXT}".encode()[1:]], [f"é {MASKED}".encode()]),
+    "bytes that are withheld": ([b"it is clas", b"sified"], [WITHHELD.encode()]),
+}
+
+
+async def test_what_is_split_over_pieces_of_any_kind_is_seen_as_its_reader_sees_it(read_by):
+    guard = read_by()
+
+    @guard.tool
+    def pieces(case):
+        yield from SPLIT[case][0]
+
+    @guard.tool
+    async def later_pieces(case):
+        for piece in SPLIT[case][0]:
+            yield piece
+
+    for case, (_, wanted) in SPLIT.items():
+        assert await asyncio.to_thread(lambda case=case: list(pieces(case))) == wanted, case
+        assert [one async for one in later_pieces(case)] == wanted, case
+
+
+async def test_pieces_of_which_nothing_is_hidden_are_given_as_they_were(read_by):
+    guard, own = read_by(), [b"a", bytearray(b"b"), Word("c"), None, "d", {"n": 1}, "", None]
+
+    @guard.tool
+    def pieces():
+        yield from own
+        return Word("the end")
+
+    def see():
+        def read():
+            end = yield from pieces()
+            assert type(end) is Word
+
+        return list(read())
+
+    seen = await asyncio.to_thread(see)
+    assert [id(one) for one in seen] == [id(one) for one in own]
+
+
+async def test_what_a_generator_returns_is_apart_from_its_pieces_unless_it_goes_on_with_them(read_by):
+    guard = read_by()
+
+    @guard.tool
+    def pieces(end, *given):
+        yield from given
+        return end
+
+    def see(*case):
+        def read():
+            ends.append((yield from pieces(*case)))
+
+        ends = []
+        return list(read()), ends.pop()
+
+    for case, wanted in (
+        (({"usage": 1}, BEGIN, END), ([MASKED], {"usage": 1})),
+        (({"usage": KEY}, "a", "b"), (["ab"], {"usage": "[withheld: key]"})),
+        ((END, BEGIN), ([MASKED], None)),
+        ((TEXT,), ([], MASKED)),
+        ((TEXT.encode(),), ([], MASKED.encode())),
+        ((TEXT, None), ([None], MASKED)),
+        ((TEXT, {"n": 1}), ([{"n": 1}], MASKED)),
+        (({"usage": 1}, "it is clas", "sified"), ([WITHHELD], None)),
+        (({"usage": 1}, BEGIN, END, {"n": 1}), ([MASKED, {"n": 1}], {"usage": 1})),
+    ):
+        assert await asyncio.to_thread(see, *case) == wanted, case
+
+
 async def test_no_word_of_what_was_hidden_is_in_a_fact_or_in_the_log(read_by, schedulers, caplog):
     guard = read_by()
 
