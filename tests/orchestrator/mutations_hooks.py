@@ -150,6 +150,13 @@ _CHANGES = (
         f"{_GIVEN}::test_of_an_output_of_cursor_that_programs_read_differently_rules_see_the_text",
     ),
     (
+        "a mark at the beginning of a text is taken for the beginning of a list",
+        f"{_AGENTS}/given_text.py",
+        'given.outcome == "masked" and given.is_cut and',
+        'given.outcome == "masked" and',
+        f"{_GIVEN}::test_a_text_that_begins_with_a_mark_is_given_whole",
+    ),
+    (
         "a comma stays behind",
         f"{_HOOK}/settings_text.py",
         "return text[:comma] + (between",

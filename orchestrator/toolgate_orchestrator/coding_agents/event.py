@@ -100,6 +100,10 @@ class RuledResult(Protocol):
     def changed(self) -> bool:
         """True if the value is not the tool's own result."""
 
+    @property
+    def is_cut(self) -> bool:
+        """True if its end was cut off, as no rule has seen it."""
+
 
 def read_object(body: bytes) -> dict[str, Any]:
     """Return the JSON object in a body. Raise MalformedEvent if there is none."""

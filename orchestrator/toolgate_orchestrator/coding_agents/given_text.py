@@ -18,7 +18,7 @@ _HEADS: Final[Mapping[str, str]] = {"masked": MASKED, "replaced": REPLACED}
 def read_given(given: RuledResult) -> tuple[Any, str]:
     """Return a ruled result, and the mark if its end was cut off; a value of JSON as far as it was sent."""
     value = given.value
-    if given.outcome == "masked" and type(value) is str:
+    if given.outcome == "masked" and given.is_cut and type(value) is str:
         found, mark = read_cut(value)
         if found is not None:
             return hide_texts(found, given.hidden), mark

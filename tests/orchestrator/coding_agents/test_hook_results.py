@@ -84,6 +84,13 @@ def test_each_ruling_on_a_result_is_answered_in_the_clients_form(client):
 
 
 @pytest.mark.parametrize("client", AFTER)
+def test_a_text_that_begins_with_a_mark_is_given_whole(client):
+    event = event_of(client, f"{SECRET}\nis a key")
+    said = told(client, event, masked(event.result, ("", 0, 10, "a key")))
+    assert "[withheld: a key]\\nis a key" in said
+
+
+@pytest.mark.parametrize("client", AFTER)
 def test_a_result_that_nobody_could_rule_on_is_withheld_where_somebody_must(client):
     event = event_of(client, RESULTS[client])
     assert write_fault(client, event, "it broke", denies=False) == b""
@@ -237,7 +244,7 @@ def test_an_output_of_an_mcp_tool_is_of_the_kind_that_it_was(own):
 def test_of_a_long_output_the_part_that_was_ruled_on_is_given_in_its_form():
     own = {"stdout": "x" * 500, "stderr": SECRET, "interrupted": True, "isImage": False}
     sent = json.dumps(own, separators=(",", ":"))[:200]
-    output = make_output("Bash", own, GivenResult(sent + cut_mark(400), "masked", "masked"))
+    output = make_output("Bash", own, GivenResult(sent + cut_mark(400), "masked", "masked", is_cut=True))
     assert shape(output.value) == shape(own)
     assert output.value["stdout"].startswith("x" * 150)
     assert "which no rule has seen" in output.value["stdout"]
@@ -247,7 +254,7 @@ def test_of_a_long_output_the_part_that_was_ruled_on_is_given_in_its_form():
 def test_of_a_long_output_no_name_is_given_that_nobody_saw():
     own = {"stdout": "x" * 500, "stderr": "", "found": {SECRET: 1}}
     sent = json.dumps(own, separators=(",", ":"))[:200]
-    output = make_output("Bash", own, GivenResult(sent + cut_mark(400), "masked", "masked"))
+    output = make_output("Bash", own, GivenResult(sent + cut_mark(400), "masked", "masked", is_cut=True))
     assert SECRET not in json.dumps(output.value)
     assert "is withheld" in output.value["stdout"]
 

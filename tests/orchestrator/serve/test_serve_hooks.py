@@ -213,6 +213,40 @@ async def test_a_result_that_cannot_be_read_is_withheld_where_a_required_schedul
     assert await HookHandler(free.service, denies=lambda: True).answer(client, body, 5.0, stays) == b""
 
 
+UNDRAWN = {
+    "a field of that name": ("mcp__here__read", {"base64": "a key-abc123 b"}),
+    "a blob without a type": ("mcp__here__read", [{"uri": "u", "blob": "a key-abc123 b"}]),
+    "a picture that is none": ("mcp__here__read", [{"type": "image", "data": "a key-abc123 b"}]),
+    "an output that is no picture": ("Bash", {"stdout": "a key-abc123 b", "stderr": "", "isImage": True}),
+    "words behind a picture": (
+        "Bash",
+        {"stdout": f"data:image/png;base64,{'aGkh' * 40}\na key-abc123 b", "stderr": "", "isImage": True},
+    ),
+    "a file that is no picture": (
+        "Read",
+        {"type": "image", "file": {"type": "image/png", "base64": "a key-abc123 b"}},
+    ),
+}
+
+
+@pytest.mark.parametrize(("tool", "result"), UNDRAWN.values(), ids=UNDRAWN)
+async def test_what_only_looks_like_a_picture_is_ruled_on_as_a_text(tool, result, sidecar, world):
+    seen = []
+
+    async def withhold(call):
+        seen.append(json.dumps(call.result))
+        return Deny(reason="not yours")
+
+    await world.scheduler("policy", withhold, phases=("result",))
+    asked = await sidecar(required=["policy"])
+    event = {**load_named("claude", "post_tool_use")["event"], "tool_name": tool, "tool_response": result}
+    body = json.dumps(event).encode()
+    answer = await HookHandler(asked.service, denies=lambda: True).answer("claude", body, 5.0, stays)
+    assert "a key-abc123 b" in "".join(seen)
+    jsonschema.validate(json.loads(answer), AFTER_SCHEMAS["claude"])
+    assert b"abc123" not in answer
+
+
 # ---------------------------------------------------------------------- whose end is told
 
 
