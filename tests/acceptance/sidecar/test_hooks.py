@@ -117,7 +117,7 @@ def test_an_event_of_nobodys_is_let_be(world):
 
 def test_who_holds_a_call_for_longer_than_the_client_waits_has_it_denied_in_time(world):
     rule = {"gamma": {"action": "hold", "seconds": 60, "then": {"action": "continue", "after": 50}}}
-    answer = world.ask("claude", event_of("claude", {"rules": rule}), *REQUIRED, "--timeout", "5")
+    answer = world.ask("claude", event_of("claude", {"rules": rule}), *REQUIRED, "--timeout", "10")
     assert "gamma" in answer.said["hookSpecificOutput"]["permissionDecisionReason"]
     assert check("claude", answer)
 

@@ -71,7 +71,7 @@ def given_result(result: Message, given: GivenResult, schema: Mapping[str, Any] 
     if not given.changed:
         return result
     value, mark = given.value, ""
-    if given.outcome == "masked" and type(value) is str:
+    if given.outcome == "masked" and given.is_cut and type(value) is str:
         found, mark = read_cut(value)
         value = hide_texts(found, given.hidden) if found is not None else value
     if given.outcome == "masked" and isinstance(value, dict) and isinstance(value.get(CONTENT), list):
