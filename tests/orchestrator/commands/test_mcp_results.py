@@ -142,7 +142,12 @@ def cut(value, size):
     """The ruling of the gate on a value that is longer than may be sent."""
     whole = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     sent = whole.encode()[:size].decode(errors="ignore")
-    return GivenResult(sent + cut_mark(len(whole.encode()) - size), "masked", "masked")
+    return GivenResult(sent + cut_mark(len(whole.encode()) - size), "masked", "masked", is_cut=True)
+
+
+def test_a_result_that_is_hidden_whole_is_its_mark():
+    given = GivenResult("[withheld: a key]", "masked", "masked")
+    assert given_result({"content": [text(SECRET)]}, given, None) == {"content": [text("[withheld: a key]")]}
 
 
 def test_of_a_long_result_the_part_that_was_ruled_on_is_given_as_texts():
