@@ -11,7 +11,10 @@ import json
 import random
 import re
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
+
+from pydantic import BaseModel, computed_field
 
 SCHEDULERS = ("alpha", "beta", "gamma")
 ALPHABETS = ("abcdefghij0123456789", "äöüß🔑€abc", 'ab"\\\n\t/xy', "sk-0123456789", "a&<>/é🔑")
@@ -46,6 +49,8 @@ class ResultCase:
     result: Any
     copy: Any
     """A second copy of it, as an artifact or a cause."""
+    held: Any
+    """The same in objects of a program, which show more than they hold."""
     secrets: tuple[str, ...]
     answers: dict[str, tuple[str, str]]
     knows: dict[str, tuple[str, ...]]
@@ -68,6 +73,7 @@ def make_case(seed: int) -> ResultCase:
         seed,
         result,
         make_value(draw, secrets, 2),
+        make_held(random.Random(f"held {seed}"), result),
         secrets,
         {name: (draw.choice(ANSWERS), draw.choice(ANSWERS)) for name in SCHEDULERS},
         {name: tuple(draw.sample(secrets, draw.randint(0, len(secrets)))) for name in SCHEDULERS},
@@ -113,6 +119,42 @@ def make_value(draw: random.Random, secrets: tuple[str, ...], depth: int) -> Any
     secret = draw.choice(secrets)
     number = int(secret) if secret.isdecimal() else draw.randint(-5, 5)
     return draw.choice((None, True, number, 0.5, number, ""))
+
+
+class Parts(BaseModel):
+    """A text in two parts, and as a whole where it is dumped."""
+
+    parts: tuple[str, str]
+
+    @computed_field
+    @property
+    def whole(self) -> str:
+        """The text."""
+        return "".join(self.parts)
+
+
+@dataclass
+class Letters:
+    """A text letter by letter, and as a whole where it is printed."""
+
+    letters: list[str]
+
+    def __str__(self) -> str:
+        """Return the text."""
+        return "".join(self.letters)
+
+
+def make_held(draw: random.Random, value: Any) -> Any:
+    """Return a value with some of its texts as objects, and things in between that JSON does not have."""
+    if isinstance(value, dict):
+        odd = {"took": timedelta(seconds=3)} if draw.random() < 0.2 else {}
+        return {name: make_held(draw, one) for name, one in value.items()} | odd
+    if isinstance(value, list):
+        return [make_held(draw, one) for one in value]
+    if not isinstance(value, str):
+        return value
+    made = Parts(parts=(value[:7], value[7:])), Letters(list(value)), value.encode(), value, value
+    return draw.choice(made)
 
 
 def make_key(draw: random.Random, secrets: tuple[str, ...]) -> str:

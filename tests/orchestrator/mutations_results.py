@@ -370,6 +370,15 @@ MUTANTS = (
     ),
     Mutant(
         "results",
+        "a result is what it holds, whatever it shows",
+        f"{ORCHESTRATOR}/decision/results/shown_values.py",
+        "    return _ShownReading().read(value, 0)\n",
+        "    return PlainReading().read(value, 0)\n",
+        "../orchestrator/decision/results/test_result_oracle.py"
+        "::test_no_hidden_text_is_in_what_is_given_in_its_copies_in_facts_or_in_logs",
+    ),
+    Mutant(
+        "results",
         "what is dumped of a model is what it holds",
         f"{ORCHESTRATOR}/decision/results/shown_values.py",
         "    return held if _reads_alike(held, shown) else [held, shown]\n",

@@ -75,7 +75,9 @@ def see(value: Any) -> Any:
         return {str(key): see(one) for key, one in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [see(one) for one in value]
-    return value if value is None or isinstance(value, str | int | float) else repr(value)
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return value if value is None or isinstance(value, str | int | float) else [str(value), repr(value)]
 
 
 # ---------------------------------------------------------------------- in the program
@@ -88,8 +90,8 @@ async def open_gate(stack: AsyncExitStack, gate: Gate) -> Carry:
             return "allow" if case.seed % 2 else "refuse"
 
         asked = Call("read", arguments_of(case), ["read"])
-        given = await gate.rule_on_result(asked, None, case.result, success=case.seed % 3 > 0, ask=ask)
-        if not given.changed and given.value is not case.result:
+        given = await gate.rule_on_result(asked, None, case.held, success=case.seed % 3 > 0, ask=ask)
+        if not given.changed and given.value is not case.held:
             raise UnchangedError("released, but another object")
         if given.outcome == "released":
             return ANSWERED
@@ -106,7 +108,7 @@ async def open_guard(stack: AsyncExitStack, gate: Gate) -> Carry:
     cases: dict[str, ResultCase] = {}
 
     def give(case: str) -> Any:
-        found = cases[case].result
+        found = cases[case].held
         if isinstance(found, BaseException):
             raise found
         return found
@@ -117,21 +119,22 @@ async def open_guard(stack: AsyncExitStack, gate: Gate) -> Carry:
 
     @guard.tool(name="read_pieces")
     async def read_pieces(case: str) -> Any:
-        found = give(case)
+        if isinstance(found := cases[case].result, BaseException):
+            raise found
         text = found if isinstance(found, str) else json.dumps(found)
         for at in range(0, len(text), 7):
             yield text[at : at + 7]
 
     async def report(case: ResultCase) -> Any:
         ruling = await guard.rule(Call("read", arguments_of(case)))
-        failed = isinstance(case.result, BaseException)
-        given = await (ruling.fail(case.result) if failed else ruling.succeed(case.result)).given()
+        failed = isinstance(case.held, BaseException)
+        given = await (ruling.fail(case.held) if failed else ruling.succeed(case.held)).given()
         return [given.value, given.clean(case.copy), repr(given)] if given.changed else ANSWERED
 
     async def by_hand(case: ResultCase) -> Any:
         ruling = await guard.rule(Call("read", arguments_of(case)))
-        failed = isinstance(case.result, BaseException)
-        return await (ruling.fail(case.result) if failed else ruling.succeed(case.result))
+        failed = isinstance(case.held, BaseException)
+        return await (ruling.fail(case.held) if failed else ruling.succeed(case.held))
 
     ways: list[Carry] = [
         lambda case: read(str(case.seed)),

@@ -1,7 +1,8 @@
 """An oracle of rulings on results: what any scheduler hid is nowhere to be read, whatever the door.
 
 Generated results are spread over the doors of `result_doors`. What came out of a door, the facts and the log
-are searched for the secrets that any verdict hid; if the result was withheld, for all of its secrets.
+are searched for the secrets that any verdict hid; if the result was withheld, for all of its secrets. A
+result that was released has no secret that no scheduler has seen.
 """
 
 import asyncio
@@ -21,6 +22,8 @@ from toolgate_orchestrator.decision.results.given_result import GivenResult
 
 __all__ = ["ADAPTERS", "DOORS", "Siege", "besiege"]
 
+HELD = ("gate", "guard")
+"""Doors that are given objects of the program."""
 PART = 2_000
 """Cases under one set of gates."""
 
@@ -50,10 +53,13 @@ class Script:
     def __init__(self, case: ResultCase) -> None:
         self.case = case
         self.hidden: set[str] = set()
+        self.seen: list[object] = []
+        """The result, each time that a scheduler was asked about it."""
 
     def answer(self, name: str, call):
         """Answer a question; note what that hides."""
         case, what = self.case, self.case.answers[name][call.again]
+        self.seen.append(call.result)
         if what == "mask":
             parts = masks_of(case, name, call.result)
             if not parts:
@@ -136,6 +142,10 @@ class _Part:
         if len(self._given) != 1:
             self._blame(case, door, f"it was ruled on {len(self._given)} times")
         places |= {"facts": b"".join(self._world.hub.facts), "log": self._lines.take()}
+        if outcome == "released" and door in HELD and not case.redacts:
+            unseen = {*leaks(see(case.held), {*case.secrets})}.difference(leaks(script.seen, {*case.secrets}))
+            if unseen:
+                self._blame(case, door, f"{unseen} given, and seen by no scheduler")
         for place, data in places.items():
             if data == ANSWERED:  # the very object that the tool gave
                 continue

@@ -8,7 +8,7 @@ pytestmark = pytest.mark.pure
 
 
 async def test_no_hidden_text_is_in_what_is_given_in_its_copies_in_facts_or_in_logs():
-    found = await besiege(400, seed=1)
+    found = await besiege(500, seed=1)
     assert found.violations == []
     assert found.hidden > 200
     assert {"released", "masked", "replaced", "withheld"} <= set(found.outcomes)
