@@ -177,10 +177,11 @@ class PlainReading:
         plain = _STRINGS.issuperset(map(type, value))
         if plain and _SCALARS.issuperset(map(type, value.values())):
             return value
-        found = self._read_items(value.items(), depth)
+        found = self.read_items(value.items(), depth)
         return value if plain and all(map(_is, found.values(), value.values())) else found
 
-    def _read_items(self, items: Iterable[tuple[Any, Any]], depth: int) -> dict[str, Any]:
+    def read_items(self, items: Iterable[tuple[Any, Any]], depth: int) -> dict[str, Any]:
+        """Return the plain form of a map's items. Raises _NoPlainForm for keys that JSON does not have."""
         found: dict[str, Any] = {}
         for key, child in items:
             name = _name(self.read(key, depth + 1))
@@ -206,7 +207,7 @@ class PlainReading:
                 _agree(members, value)
                 return self._read_all(members, depth)
             _require(all(getattr(value, name) is one for name, one in zip(names, members, strict=True)))
-            return self._read_items(zip(names, members, strict=True), depth)
+            return self.read_items(zip(names, members, strict=True), depth)
         if issubclass(kind, set | frozenset):
             members = list((set if issubclass(kind, set) else frozenset).__iter__(value))
             return self._read_set(members, depth)
@@ -223,7 +224,7 @@ class PlainReading:
             _require(kind.__getattribute__ is object.__getattribute__)
             read = object.__getattribute__
             told = ((one.name, read(value, one.name)) for one in dataclasses.fields(kind))
-            return self._read_items(told, depth)
+            return self.read_items(told, depth)
         if issubclass(kind, Mapping):
             return self._read_mapping(value, kind, depth)
         return value
@@ -252,10 +253,10 @@ class PlainReading:
         held = object.__getattribute__(value, "__dict__")
         if issubclass(kind, RootModel):
             return self.read(held["root"], depth + 1)
-        told = self._read_items(
+        told = self.read_items(
             [(name, one) for name, one in held.items() if name in kind.model_fields], depth
         )
-        told |= self._read_items((object.__getattribute__(value, "__pydantic_extra__") or {}).items(), depth)
+        told |= self.read_items((object.__getattribute__(value, "__pydantic_extra__") or {}).items(), depth)
         for name, field in kind.model_fields.items():
             for alias in (field.alias, field.validation_alias, field.serialization_alias):
                 if type(alias) is str and name in told:
@@ -272,7 +273,7 @@ class PlainReading:
             held = dict(dict.items(value))
             _require(len(held) == len(items) and all(held[key] is child for key, child in items))
         elif kind.items is Mapping.items and kind.values is Mapping.values and kind.get is Mapping.get:
-            return self._read_items(items, depth)
+            return self.read_items(items, depth)
         _require(all(value.get(key) is child for key, child in items))
         told, values = (
             list(islice(value.items(), len(items) + 1)),
@@ -281,7 +282,7 @@ class PlainReading:
         _require(len(told) == len(values) == len(items))
         for (key, child), (name, one), other in zip(items, told, values, strict=True):
             _require(key is name and child is one is other)
-        return self._read_items(items, depth)
+        return self.read_items(items, depth)
 
 
 def _scalar(value: Any, kind: type) -> Any:

@@ -21,6 +21,7 @@ from toolgate_bus.protocol.packing import make_readable
 from toolgate_bus.protocol.written_json import is_written, write_json
 from toolgate_bus.ruling.results import ROOT, UnknownPart, check_parts, hide_texts, mask_parts, path_to
 
+from toolgate_orchestrator.decision.question.plain_values import to_plain
 from toolgate_orchestrator.decision.question.question import UnreadableQuestion
 from toolgate_orchestrator.decision.question.redact import HIDDEN, Redactor
 from toolgate_orchestrator.decision.results.shown_values import to_shown
@@ -53,7 +54,7 @@ _NOTHING: Final[Mapping[str, Sequence[_Piece]]] = {}
 class OutgoingResult:
     """A result on its way to schedulers."""
 
-    __slots__ = ("_value", "cut", "marked", "pieces", "sent", "size")
+    __slots__ = ("_held", "_value", "cut", "marked", "pieces", "sent", "size")
 
     def __init__(
         self,
@@ -63,8 +64,11 @@ class OutgoingResult:
         cut: int = 0,
         pieces: Mapping[str, Sequence[_Piece]] = _NOTHING,
         marked: frozenset[str] = frozenset(),
+        held: Any = None,
     ) -> None:
         self._value, self.sent = value, sent
+        self._held = held
+        """What a value that is no plain JSON held when it was sent, without what it shows besides."""
         self.size = size
         """Bytes of the whole result, or of as much of it as was read."""
         self.cut = cut
@@ -102,11 +106,12 @@ class OutgoingResult:
         if self._value is _UNREAD:
             return is_written(result, self.sent.data)
         written = write_plain(result)
+        if written is not None:
+            return same_json(self.value, json.loads(written.decode()))
         try:
-            found = read_result(result) if written is None else json.loads(written.decode())
+            return same_json(self._held, _read_held(result))
         except UnreadableQuestion:
             return False
-        return same_json(self.value, found)
 
     def read_sent(self) -> Any:
         """Return the result as schedulers see it."""
@@ -180,7 +185,8 @@ def send_result(
         data = (shown if is_text else text if shown is value else _write(shown)).encode()
         if len(data) <= limit:
             sent = SentResult("text" if is_text else "json", data, success)
-            return OutgoingResult(value, sent, size, 0, redaction.pieces, frozenset(redaction.marked))
+            held = _read_held(result) if written is None else None
+            return OutgoingResult(value, sent, size, 0, redaction.pieces, frozenset(redaction.marked), held)
     # A shorter text of a value in JSON is no JSON: what is left of it is a text, for the caller too.
     redaction.forget()
     if is_text:
@@ -239,6 +245,13 @@ def read_result(result: Any, most: int | None = None) -> Any:
     return _ResultReading(_MAX_NODES if most is None else most, leaves_out=most is not None).read(
         to_shown(result)
     )
+
+
+def _read_held(result: Any) -> Any:
+    """Return what a value holds, to tell whether it is changed: what it computes may differ each time."""
+    if isinstance(result, str | BaseException):
+        return read_result(result)
+    return _ResultReading(_MAX_NODES, leaves_out=True).read(to_plain(result))
 
 
 class _ResultReading:

@@ -3,24 +3,31 @@
 An LLM may get what a value holds, what it is dumped as, or its text: that is for the framework to choose.
 """
 
-import dataclasses
-import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final
 
-from pydantic_core import to_jsonable_python
+from pydantic import BaseModel, PlainSerializer, WrapSerializer
+from toolgate_bus.protocol.json_values import same_json
 
 from toolgate_orchestrator.decision.question.plain_values import PlainReading
 
-_KNOWN_PACKAGES: Final = sys.stdlib_module_names | {"pydantic", "pydantic_core"}
+_PLAINLY_WRITTEN: Final = frozenset(
+    {
+        *("builtins", "collections", "datetime", "decimal", "enum", "ipaddress", "pathlib", "uuid"),
+        *("pydantic", "pydantic_core"),
+    }
+)
+"""Packages whose classes write no more in their text than they hold."""
 _TEXT: Final = "its text"
 """Name under which the text of a value stands beside what it holds."""
 
 
 def to_shown(value: Any) -> Any:
-    """Return the plain form of a result, with all that may be shown of it: computed fields, its own text.
+    """Return the plain form of a result with all that may be shown of it: computed fields, its own text.
 
-    What reads otherwise where it is shown than where it is held becomes a list of both.
+    What reads otherwise where it is shown than where it is held becomes a list of both. Nothing is consumed:
+    an iterator stays as it is.
     """
     return _ShownReading().read(value, 0)
 
@@ -33,42 +40,75 @@ class _ShownReading(PlainReading):
         plain = super().read_odd(value, kind, depth)
         if plain is value:
             return value
-        if hasattr(kind, "__pydantic_serializer__"):
-            with suppress(Exception):  # its own code may raise anything; then nobody is shown this form
-                plain = _join(plain, to_jsonable_python(value, fallback=str))
-        if not _has_own_text(kind) or (text := str(value)) == plain or text == _written(value, kind):
+        if type(plain) is dict and hasattr(kind, "__pydantic_decorators__"):
+            plain = self._add_shown_fields(dict(plain), value, kind, depth)
+        text = _own_text(value, kind)
+        if not text or text == plain:
             return plain
-        return {**plain, _TEXT: text} if type(plain) is dict else [plain, text]
+        return {**plain, _free_name(plain, _TEXT): text} if type(plain) is dict else [plain, text]
+
+    def read_items(self, items: Iterable[tuple[Any, Any]], depth: int) -> dict[str, Any]:
+        """See PlainReading. Each key is a text here, and of two that read alike both stay."""
+        found: dict[str, Any] = {}
+        for key, child in items:
+            name = self.read(key, depth + 1)
+            name = _free_name(found, name if type(name) is str else str(key))
+            found[name] = self.read(child, depth + 1)
+        return found
+
+    def _add_shown_fields(self, found: dict[str, Any], value: Any, kind: Any, depth: int) -> dict[str, Any]:
+        """Add the fields that a model computes, and what others are dumped as."""
+        for name in kind.__pydantic_decorators__.computed_fields:
+            with suppress(Exception):  # its own code may raise anything; then nobody is shown it
+                found[_free_name(found, name)] = self.read(getattr(value, name), depth + 1)
+        names = _dumped_otherwise(kind) if issubclass(kind, BaseModel) else ()
+        forms = {name: [found[name]] if name in found else [] for name in names}
+        for mode in ("json", "python") if names else ():
+            with suppress(Exception):
+                for name, one in value.model_dump(mode=mode, include=names).items():
+                    dumped, known = self.read(one, depth + 1), forms.setdefault(name, [])
+                    if not any(same_json(dumped, other) for other in known):
+                        known.append(dumped)
+        return found | {
+            name: known[0] if len(known) == 1 else known for name, known in forms.items() if known
+        }
 
 
-def _has_own_text(kind: Any) -> bool:
-    """Return whether a class says itself how its values are written."""
-    method = kind.__repr__ if kind.__str__ is object.__str__ else kind.__str__
-    package = getattr(method, "__module__", "builtins").partition(".")[0]
-    return package not in _KNOWN_PACKAGES
+def _dumped_otherwise(kind: type[BaseModel]) -> set[str]:
+    """Return the fields of a model that have a serializer of their own; all, if it has one as a whole."""
+    decorators = kind.__pydantic_decorators__
+    names = {name for one in decorators.field_serializers.values() for name in one.info.fields}
+    for name, field in kind.model_fields.items():
+        if any(isinstance(one, PlainSerializer | WrapSerializer) for one in field.metadata):
+            names.add(name)
+    return set(kind.model_fields) if decorators.model_serializers or "*" in names else names
 
 
-def _written(value: Any, kind: type) -> str:
-    """Return how a dataclass is written by default; empty for another value."""
-    if not dataclasses.is_dataclass(kind):
-        return ""
-    told = (f"{one.name}={getattr(value, one.name)!r}" for one in dataclasses.fields(kind) if one.repr)
-    return f"{kind.__qualname__}({', '.join(told)})"
+def _own_text(value: Any, kind: Any) -> str:
+    """Return how a class itself writes its values; empty if that says no more than its fields."""
+    is_own = [_package_of(one) not in _PLAINLY_WRITTEN for one in (kind.__str__, kind.__repr__)]
+    if hasattr(kind, "__repr_args__") and _package_of(kind.__repr_args__) not in _PLAINLY_WRITTEN:
+        is_own = [True, True]  # pydantic writes both of these
+    texts = {*([str(value)] if is_own[0] else []), *([repr(value)] if is_own[1] else [])}
+    return "\n".join(sorted(text for text in texts if _says_more(text, value, kind)))
 
 
-def _join(held: Any, shown: Any) -> Any:
-    """Return what a value holds, with what it is shown as where that differs."""
-    if type(held) is dict and type(shown) is dict:
-        both = {name: _join(one, shown[name]) if name in shown else one for name, one in held.items()}
-        return {**both, **{name: one for name, one in shown.items() if name not in held}}
-    if type(held) is list and type(shown) is list and len(held) == len(shown):
-        is_set = sorted(map(str, held)) == sorted(map(str, shown))  # its order is another each time
-        return held if is_set else list(map(_join, held, shown))
-    return held if _reads_alike(held, shown) else [held, shown]
+def _says_more(text: str, value: Any, kind: Any) -> bool:
+    """Return whether a text has words besides fields as `name=value`."""
+    for name, one in getattr(value, "__dict__", {}).items():
+        for form in (repr(one), f"'{one}'"):
+            text = text.replace(f"{name}={form}", "")
+    return any(one.isalnum() for one in text.removeprefix(kind.__qualname__))
 
 
-def _reads_alike(held: Any, shown: Any) -> bool:
-    if type(held) is bytes:
-        held = held.decode(errors="replace")
-    text = str(held)
-    return text == str(shown) or (text.endswith("+00:00") and f"{text[:-6]}Z" == shown)
+def _package_of(function: Any) -> str:
+    module: str = getattr(function, "__module__", None) or "builtins"
+    return module.partition(".")[0]
+
+
+def _free_name(found: dict[str, Any], name: str) -> str:
+    """Return this name, or one like it that the map does not have."""
+    free = name
+    while free in found:
+        free = f"{name} {len(found)}"
+    return free

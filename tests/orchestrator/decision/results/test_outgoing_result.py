@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import time
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import PurePosixPath
@@ -116,6 +118,32 @@ class SpokenKind(Enum):
         return "a card"
 
 
+class Written(BaseModel, extra="allow"):
+    a: int = 1
+
+    def __repr_args__(self):
+        yield "key", "sk-1"
+
+
+@dataclasses.dataclass
+class Silent:
+    key: str = dataclasses.field(repr=False)
+
+
+class Broken(BaseModel):
+    raw: bytes = b"\xff"
+
+    @computed_field
+    @property
+    def wrong(self) -> str:
+        raise RuntimeError
+
+    @computed_field
+    @property
+    def key(self) -> str:
+        return "sk-1"
+
+
 CUSTOMER = {"first": "ann", "born": "2000-01-01T00:00:00+00:00", "mail": "ann@ok.example"}
 
 
@@ -130,6 +158,12 @@ CUSTOMER = {"first": "ann", "born": "2000-01-01T00:00:00+00:00", "mail": "ann@ok
         ),
         ([Spoken("sk-1")], [{"key": "sk-1", "its text": "my key is sk-1-1"}]),
         ({"kind": SpokenKind.CARD}, {"kind": ["card", "a card"]}),
+        (Broken(), {"raw": "b'\\xff'", "key": "sk-1"}),
+        ({None: Silent("sk-1")}, {"None": {"key": "sk-1"}}),
+        (
+            Written.model_validate({"its text": "x"}),
+            {"a": 1, "its text": "x", "its text 2": "Written(key='sk-1')\nkey='sk-1'"},
+        ),
         (Row("n", PurePosixPath("/x")), {"name": "n", "at": "/x"}),
         ((1, Kind.CARD, {2: b"x", None: b"\xff"}), [1, "card", {"2": "x", "None": "b'\\xff'"}]),
         ((1, Kind.CARD), [1, "card"]),
@@ -152,6 +186,25 @@ def test_a_value_of_any_kind_is_sent_in_a_form_that_can_be_read(result, seen):
     outgoing = send(result)
     assert shown(outgoing) == seen
     assert outgoing.value == seen
+
+
+def test_what_a_value_computes_may_differ_each_time_and_nothing_of_it_is_consumed():
+    class Clock(BaseModel):
+        rows: Iterable[int]
+
+        @computed_field
+        @property
+        def now(self) -> int:
+            return time.monotonic_ns()
+
+    clock = Clock(rows=iter([1, 2]))
+    outgoing = send(clock)
+    assert "now" in shown(outgoing)
+    assert outgoing.is_of(clock)
+    assert list(clock.rows) == [1, 2]
+    customer = Customer(first="ann")
+    outgoing, customer.first = send(customer), "eve"
+    assert not outgoing.is_of(customer)
 
 
 def test_what_is_too_deep_or_holds_itself_is_sent_as_its_text():
