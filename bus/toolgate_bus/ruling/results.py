@@ -41,13 +41,11 @@ _CUT_ESCAPE: Final = re.compile(r"\\(?:u[0-9A-Fa-f]{0,3}|x[0-9A-Fa-f]?|U[0-9A-Fa
 _CUT_MARKS: Final = ("…", "...")
 _FEW: Final = 48
 """Hidden texts up to which each is searched for by itself; more are found by their first characters."""
-MAX_COMPARED: Final = 4_000_000
+MAX_COMPARED: Final = 16_000_000
 """Most characters that are compared with hidden texts where these begin. Beyond, all that follows is hidden:
 a text may be made so that a hidden one stands at each place of it."""
 _EACH_PLACE: Final = 32
 """Characters for which each such place counts besides."""
-_CROWDED: Final = 32
-"""Lengths of hidden texts with the same first characters from which on all behind these is hidden."""
 _INDEX: Final = re.compile("0|[1-9][0-9]{0,17}")
 Span = tuple[int, int, str]
 
@@ -300,7 +298,7 @@ class _HiddenTexts:
             lengths = self._by_start.get(text[at : at + _SHORT])
             if lengths is None:
                 continue
-            if len(lengths) > _CROWDED or not self._may_compare(sum(lengths)):
+            if not self._may_compare(sum(lengths)):
                 return [*found, (at, len(text), "")]
             ends = [at + length for length, texts in lengths.items() if text[at : at + length] in texts]
             if ends:

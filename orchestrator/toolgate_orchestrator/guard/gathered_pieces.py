@@ -34,6 +34,8 @@ class GatheredPieces:
 
     def add(self, piece: Any) -> bool:
         """Add a piece. Return whether more may be read."""
+        if isinstance(piece, bytearray | memoryview):  # its owner may fill it anew for the next piece
+            piece = bytearray(piece) if isinstance(piece, bytearray) else memoryview(bytes(piece))
         self.pieces.append(piece)
         self._left -= len(piece) if isinstance(piece, _TEXTS) else 2
         return self._left >= 0

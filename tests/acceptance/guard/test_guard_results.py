@@ -385,7 +385,7 @@ async def test_what_is_split_over_pieces_of_any_kind_is_seen_as_its_reader_sees_
 
 
 async def test_pieces_of_which_nothing_is_hidden_are_given_as_they_were(read_by):
-    guard, own = read_by(), [b"a", bytearray(b"b"), Word("c"), None, "d", {"n": 1}, "", None]
+    guard, own = read_by(), [b"a", b"b", Word("c"), None, "d", {"n": 1}, "", None]
 
     @guard.tool
     def pieces():
@@ -401,6 +401,20 @@ async def test_pieces_of_which_nothing_is_hidden_are_given_as_they_were(read_by)
 
     seen = await asyncio.to_thread(see)
     assert [id(one) for one in seen] == [id(one) for one in own]
+
+
+async def test_a_buffer_that_is_filled_anew_for_each_piece_gives_each_piece(read_by):
+    guard = read_by()
+
+    @guard.tool
+    async def pieces(case):
+        buffer = bytearray(2)
+        for text in (b"ab", b"cd"):
+            buffer[:] = text
+            yield case(buffer)
+
+    for case in (bytearray, memoryview, lambda buffer: buffer):
+        assert [bytes(one) async for one in pieces(case)] == [b"ab", b"cd"]
 
 
 async def test_what_a_generator_returns_is_apart_from_its_pieces_unless_it_goes_on_with_them(read_by):

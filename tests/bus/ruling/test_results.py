@@ -118,6 +118,14 @@ def test_words_that_end_in_dots_end_in_no_beginning_of_a_hidden_text(dots):
     assert hide_texts(f"it has {KEY[:9]}", [KEY], may_be_cut=True) == f"it has {KEY[:9]}"
 
 
+def test_texts_with_the_same_beginning_hide_no_other_text_that_begins_so():
+    links = [f"https://a.example/{'x' * number}" for number in range(60)]
+    rows = [{"url": link, "text": "see https://b.example/page"} for link in links]
+    shown = masked({"rows": rows}, *(part(f"/rows/{number}/url") for number in range(60)))
+    assert {row["text"] for row in shown["rows"]} == {"see https://b.example/page"}
+    assert {row["url"] for row in shown["rows"]} == {"[withheld]"}
+
+
 def test_a_part_within_a_hidden_one_is_hidden_with_it():
     value = {"a": {"b": "inner text"}}
     assert masked(value, part("/a", name="outer"), part("/a/b", 0, 5)) == {"a": "[withheld: outer]"}

@@ -71,16 +71,19 @@ _END: Final = rf"{_DASHES}END{_ARMOUR}"
 _LAST_LINE: Final = compile_pattern(_END)
 _MENTIONED: Final = re.compile(rf"{_BEGIN}['\"`]\s?[a-z)]")
 """First line of a private key in code that looks for keys: words follow behind a quotation mark."""
-_OF_JWK: Final = r"['\"]?\s{0,8}:\s{0,8}['\"]?"
+SECRETS_OF_JWK: Final = ("d", "k", "p", "q", "dp", "dq", "qi", "oth")
+"""Members of a JSON Web Key, which has `kty`, that make it a private one."""
+_MEMBERS: Final = r"(?:[^{}]|\{[^{}]*\})*"
+_KIND: Final = r"['\"]kty['\"]"
+_SECRET: Final = rf"['\"](?:[dkpq]|d[pq]|qi)['\"]\s*:\s*['\"]{_WORD}{{16,}}"
 PRIVATE_KEYS: Final = (
     rf"{_BEGIN}(?s:.*?)(?:{_END}|\Z)",
     r"PuTTY-User-Key-File-[0-9](?s:.*)",
     r"AGE-SECRET-KEY-[0-9][A-Z0-9]{50,}",
-    # (`r` and `t` are of further primes. Their least length is more than that of an `r` in a signature.)
-    rf"(?:^|[\s{{,'\"])(?:(?:[dkpq]|d[pq]|qi){_OF_JWK}|[rt]{_OF_JWK}{_WORD}{{40}}){_WORD}{{43,}}",
+    rf"\{{{_MEMBERS}(?:{_KIND}{_MEMBERS}{_SECRET}|{_SECRET}{_MEMBERS}{_KIND}){_MEMBERS}\}}?",
 )
 """Of OpenSSL, OpenSSH, PGP, SSH2 (which has blanks in its first line), PuTTY, age; the last is of a JWK."""
-NAMES_OF_KEYS: Final = re.compile(r"(?i)key|token|authorization|^(?:[dkpqrt]|d[pq]|qi)$")
+NAMES_OF_KEYS: Final = re.compile(r"(?i)key|token|authorization")
 """Names in a map that tell more of the text behind them than they do by themselves."""
 _NO_MAIL: Final = r"\s@,;:<>()\[\]\"/?=&|{}`*\\"
 """Characters around a mail address. Letters of an address may be of any language, with marks of their own."""
@@ -118,7 +121,7 @@ def is_mentioned(found: str) -> bool:
 _CARD_DIGITS: Final = range(13, 20)
 _ISSUERS: Final = re.compile(r"4|5[0-8]|2[2-7]|3[0-9]|6")
 """First digits of the numbers of cards."""
-_SIGNS: Final = r" ./_+\u00a0\u2000-\u200d\u202f\u2060\u3000\ufeff"
+_SIGNS: Final = r" ./_\u00a0\u2000-\u200d\u202f\u2060\u3000\ufeff"
 _LINES: Final = r"\u2010-\u2015\u2212\u00b7\u2022-"
 """Dashes and dots that may have a space on each side."""
 _CODES: Final = r"&nbsp;|&#160;|%2\d"

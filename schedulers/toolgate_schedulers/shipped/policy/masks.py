@@ -19,6 +19,7 @@ from toolgate_schedulers.shipped.policy.kinds import (
     DIGITS_AT_END,
     NAMES_OF_KEYS,
     PATTERNS,
+    SECRETS_OF_JWK,
     Kind,
     find_cards,
     is_closed,
@@ -93,6 +94,8 @@ class Finder:
             (_GroupCost(group), [(one, next(of_patterns)[1]) for one in group.patterns]) for group in groups
         ]
         self._cards = [source.name for source in sources if source.kind == "cards"]
+        self.private_keys = next((source.name for source in sources if source.kind == "private keys"), None)
+        """Name in the mark for private keys; None if none are looked for."""
         self._secrets = [source.name for source in sources if source.kind == "secrets"]
         self._find_secrets = find_secrets
         self.is_needed = bool(sources)
@@ -194,6 +197,9 @@ class _PartSearch:
             if named is not None:
                 yield MaskedPart(path, None, None, _name(named[2]))
                 return
+            if self._finder.private_keys is not None and "kty" in value:
+                for key in filter(value.__contains__, SECRETS_OF_JWK):
+                    yield MaskedPart(path_to(path, key), None, None, self._finder.private_keys)
             for key, one in value.items():
                 if NAMES_OF_KEYS.search(key):
                     yield from self._of_named(key, one, path_to(path, key))
