@@ -7,7 +7,11 @@ import pytest
 from amplifier_core import ChatResponse, TextBlock, ToolCallBlock
 from amplifier_core.content_models import TextContent, ThinkingContent, ToolCallContent
 from amplifier_core.message_models import RedactedThinkingBlock, ThinkingBlock
+from amplifier_core.testing import EventRecorder
 from four_loops import LOOPS
+from toolgate_orchestrator.turn.hooks.dispatch import Hooks
+from toolgate_orchestrator.turn.hooks.injections import Injections
+from toolgate_orchestrator.turn.llm.provider_stream import ContentBlocks
 from toolgate_orchestrator.turn.values.messages import (
     NOTHING_SAID,
     ToolCall,
@@ -145,6 +149,16 @@ def test_a_call_goes_back_with_what_its_provider_signed_it_with() -> None:
 def test_a_blank_line_stands_between_the_text_blocks_of_an_answer() -> None:
     blocks = [TextBlock(text="First."), SIGNED, {"type": "text", "text": "Second."}]
     assert text_of(SimpleNamespace(content=blocks)) == "First.\n\nSecond."
+
+
+async def test_what_is_announced_of_two_texts_is_their_text_as_rules_see_it() -> None:
+    hooks = EventRecorder()
+    response = ChatResponse(content=[SIGNED, TextBlock(text="sk-123"), TextBlock(text="456"), SIGNED])
+    await ContentBlocks(Hooks(hooks, None, Injections()), "p", 1).announce(response, [])
+    told = [
+        data["block"]["text"] for _, data in hooks.get_events("content_block:end") if "text" in data["block"]
+    ]
+    assert told == [text_of(response)] == ["sk-123\n\n456"]
 
 
 @pytest.mark.parametrize("response", [ChatResponse(content=[]), SimpleNamespace(content=""), None])

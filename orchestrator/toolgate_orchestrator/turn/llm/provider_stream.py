@@ -61,7 +61,7 @@ class ContentBlocks:
 
     def foresee(self, response: Any, calls: Sequence[dict[str, Any]]) -> list[Piece]:
         """Return all pieces of a response that is whole, and note that they are known."""
-        pieces = [*_texts_in(response), *map(CompletedCall, calls)]
+        pieces: list[Piece] = [*_texts_in(response), *map(CompletedCall, calls)]
         kinds = [None if isinstance(piece, CompletedCall) else piece.kind for piece in pieces]
         self._total = sum(kind is None or kind != before for before, kind in pairwise(["", *kinds]))
         self._usage = usage_of(response)
@@ -225,18 +225,20 @@ def usage_of(response: Any) -> dict[str, Any] | None:
     return None
 
 
-def _texts_in(response: Any) -> list[Piece]:
+def _texts_in(response: Any) -> list[Text]:
     """Return the thinking and text of a response that came in one piece."""
     content = getattr(response, "content", None)
     if not isinstance(content, list | tuple):
         return [Text(text)] if (text := text_of(response)) else []
-    pieces: list[Piece] = []
+    pieces: list[Text] = []
     for block in content:
         read = reader_of(block)
         for kind in ("thinking", "text"):
             said = read(kind)
             if isinstance(said, str) and said and read("type") in (None, kind):
                 signed = read("signature") if kind == "thinking" else None
+                if kind == "text" and pieces and pieces[-1].kind == "text":
+                    said = f"\n\n{said}"  # they are told as one, and were ruled on so (`text_of`)
                 pieces.append(Text(said, kind, signed if isinstance(signed, str) else ""))
     return pieces
 
