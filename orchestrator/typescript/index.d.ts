@@ -69,7 +69,10 @@ export interface Ruling {
 export interface Given<Result = unknown> {
   outcome: "released" | "masked" | "replaced" | "withheld";
   why: string;
-  /** To be used in place of the call's own result; the very same if it was released. */
+  /**
+   * To be used in place of the call's own result: the very same if it was released, else plain JSON.
+   * In place of an iterator it is a generator, with one piece where it was not released.
+   */
   result: Result | unknown;
   reason: string | null;
   scheduler: string | null;
@@ -79,7 +82,10 @@ export interface Given<Result = unknown> {
 export interface DecidedCall extends Ruling {
   /** Report that the call ran; gives what may be seen of its result. Never rejects. */
   succeed<Result>(result: Result, report?: Report): Promise<Given<Result>>;
-  /** Report that the call failed; gives what may be seen of the error's words. Never rejects. */
+  /**
+   * Report that the call failed; gives what may be seen of the error's words. Never rejects.
+   * If it is not `released`, the error itself may not be seen.
+   */
   fail(error: unknown, report?: Report): Promise<Given<string>>;
 }
 
@@ -153,6 +159,7 @@ export declare class Guard {
     body: (turn: { session: string; signal: AbortSignal }) => Promise<Result> | Result,
   ): Promise<Result>;
   decide(call: Call, options?: { signal?: AbortSignal }): Promise<DecidedCall>;
+  /** What may be seen of a result. It reads an iterator to its end; nothing is read where nobody rules on results. */
   give<Result>(
     ruling: Ruling,
     result: Result,

@@ -12,14 +12,17 @@ import { AsyncLocalStorage } from "node:async_hooks";
 import { randomUUID } from "node:crypto";
 
 import { SidecarClient, SidecarError, defaultSocket } from "./client.js";
+import { gather, isIterator, Pieces } from "./pieces.js";
+import { shown, shownError, Unreadable } from "./shown.js";
 
 export { SidecarClient, SidecarError, defaultSocket };
 
 const REFUSED = "The tool call was denied: ";
 const WITHHELD = "The tool ran, but its result is withheld: ";
 const CHANGED = "it was changed while it was ruled on.";
-/** Characters of a text that are sent: the sidecar gives back fewer, and says where it cut. */
-const MAX_RESULT = 256 * 1024;
+const UNREAD = "it failed while it was read.";
+/** Characters of an error's words, where nobody rules on them. */
+const MAX_WORDS = 256 * 1024;
 const TIMEOUT_MS = 55_000;
 const HOLD_MS = 15 * 60_000;
 const SPARE_MS = 5_000;
@@ -102,8 +105,14 @@ export class Guard {
    */
   async decide(call, options) {
     const ruling = await this.#decide(call, options);
-    const succeed = (result, report) => this.#end(ruling, result, "succeed", report);
-    const fail = (error, report) => this.#end(ruling, wordsOf(error), "fail", { error: kindOf(error), ...report });
+    const succeed = async (result, report) => {
+      const given = await this.give(ruling, result);
+      return await this.#end(ruling, given, "succeed", report);
+    };
+    const fail = async (error, report) => {
+      const given = await this.#giveError(ruling, error);
+      return await this.#end(ruling, given, "fail", { error: kindOf(error), ...report });
+    };
     return Object.assign(ruling, { succeed, fail });
   }
 
@@ -147,22 +156,44 @@ export class Guard {
   /**
    * What may be used of a result, as schedulers rule: bring it before anybody sees it, and report after it.
    * `outcome` is `released`, `masked`, `replaced` or `withheld`; `result` stands in place of the tool's own.
-   * Nobody is asked where no scheduler rules on results of the tool. Never rejects: a fault withholds.
+   * What an iterator gives is gathered first, and given as a generator. Nobody is asked, and nothing is read,
+   * where no scheduler rules on results of the tool. Never rejects: a fault withholds.
    */
   async give(ruling, result, { success = true, signal } = {}) {
-    if (!ruling.id || !ruling.rules_on_result) return release(result);
+    if (!rulesOnResult(ruling)) return release(result);
+    if (!(result instanceof Pieces) && !isIterator(result)) {
+      return await this.#rule(ruling, () => shown(result), result, { success, signal });
+    }
+    const unread = () => new Pieces(Symbol.asyncIterator in result, [], undefined, UNREAD);
+    const pieces = result instanceof Pieces ? result : await gather(result).catch(unread);
+    const given = await this.#rule(ruling, () => pieces.shown(), undefined, { success, signal });
+    return { ...given, result: given.outcome === "released" ? pieces.again() : pieces.again(given.result) };
+  }
+
+  /** The same for an error: its words. Of one that holds what no rule can read, nothing but its words is given. */
+  async #giveError(ruling, error) {
+    if (!rulesOnResult(ruling)) return release(wordsOf(error));
+    let told = { words: "" };
+    const read = () => (told = shownError(error)).words;
+    const given = await this.#rule(ruling, read, undefined, { success: false });
+    if (given.outcome !== "released") return given;
+    return { ...given, outcome: told.isWhole ? "released" : "masked", result: told.words };
+  }
+
+  /** The ruling on what `read` gives, twice the same; on a release of it, `result` is given. */
+  async #rule(ruling, read, result, { success, signal }) {
     const { timeoutMs, holdMs } = this.#options;
-    const sent = typeof result === "string" ? cut(result) : (result ?? null);
     const over = Date.now() + holdMs;
     try {
-      const body = { id: ruling.id, result: sent, success, can: ["wait"], timeout_ms: timeoutMs };
-      const asked = JSON.stringify(body);
+      const body = { id: ruling.id, result: read(), success, can: ["wait"], timeout_ms: timeoutMs };
+      const asked = JSON.stringify(body.result);
       let given = await this.#ask("/v1/result", body, signal);
       while (given.outcome === "pending" && Date.now() < over) given = await this.#ask("/v1/result", body, signal);
       if (given.outcome === "pending") return withhold("expired", "it was held, and nobody answered in time.");
       if (given.outcome !== "released") return given;
-      return JSON.stringify(body) === asked ? { ...given, result } : withhold("gate_failed", CHANGED);
+      return JSON.stringify(read()) === asked ? { ...given, result } : withhold("gate_failed", CHANGED);
     } catch (error) {
+      if (error instanceof Unreadable) return withhold("gate_failed", error.message);
       if (signal?.aborted) throw error;
       if (this.#options.onFault === "continue" && error instanceof SidecarError && error.status === 0) {
         return release(result);
@@ -224,18 +255,21 @@ export class Guard {
       if (!chosen) throw new TypeError(`there is no tool ${ruling.tool}`);
       const valid = chosen.validate ? await chosen.validate(ruling.arguments) : ruling.arguments;
       const place = { ...this.place, names: this.place.names.length ? this.place.names : [this.place.agent] };
-      result = await this.#places.run(place, () => chosen.execute(valid, options));
+      result = await this.#places.run(place, async () => {
+        const given = await chosen.execute(valid, options);
+        return rulesOnResult(ruling) && isIterator(given) ? await gather(given) : given;
+      });
     } catch (error) {
       const given = await ruling.fail(error, { seconds: seconds() });
       throw given.outcome === "released" ? error : new ResultWithheld(given);
     }
-    const given = await ruling.succeed(result, { seconds: seconds(), costUsd: chosen.cost?.(result) });
+    const costUsd = chosen.cost?.(result instanceof Pieces ? result.again() : result);
+    const given = await ruling.succeed(result, { seconds: seconds(), costUsd });
     return this.#options.notice && ruling.replaced ? note(given.result, name, ruling) : given.result;
   }
 
-  /** Give what may be seen of a result, and report the call with its kind of error only if that may be seen. */
-  async #end(ruling, result, outcome, report = {}) {
-    const given = await this.give(ruling, result, { success: outcome === "succeed" });
+  /** Report a call, with its kind of error only if that may be seen, and pass on what is given of its result. */
+  async #end(ruling, given, outcome, report = {}) {
     const hidden = given.outcome !== "released" && outcome === "fail";
     await this.report(ruling.id, outcome, hidden ? { ...report, error: "Error" } : report);
     return given;
@@ -301,6 +335,10 @@ function deny(call, why, reason) {
   return finish({ ...unruled(call), outcome: "deny", why, reason, refusal: REFUSED + reason });
 }
 
+function rulesOnResult(ruling) {
+  return Boolean(ruling.id && ruling.rules_on_result);
+}
+
 function release(result) {
   return { outcome: "released", why: "unasked", result, reason: null, scheduler: null };
 }
@@ -310,22 +348,19 @@ function withhold(why, reason) {
 }
 
 function kindOf(error) {
-  return (error instanceof Error ? error.name : typeof error).slice(0, 256);
+  return (error instanceof Error ? textOf(error.name) : typeof error).slice(0, 256);
 }
 
-/**
- * The words of an error, of its members and of what caused it: all of them reach whoever catches it. Of more
- * than is ever sent there are so many that the end is cut off.
- */
+/** The words of an error that nobody rules on, of its members and of what caused it. */
 function wordsOf(error) {
   const seen = new Set();
   const left = [["", error]];
   let words = "";
-  while (left.length && words.length <= MAX_RESULT) {
+  while (left.length && words.length <= MAX_WORDS) {
     const [why, one] = left.pop();
     if (seen.has(one)) continue;
     seen.add(one);
-    words += why + (one instanceof Error ? `${one.name}: ${one.message}` : textOf(one));
+    words += why + (one instanceof Error ? `${textOf(one.name)}: ${textOf(one.message)}` : textOf(one));
     if (one instanceof Error && one.cause !== undefined) left.push(["\ncaused by ", one.cause]);
     if (one instanceof AggregateError) left.push(...one.errors.map((member) => ["\nmember: ", member]).reverse());
   }
@@ -338,11 +373,6 @@ function textOf(value) {
   } catch {
     return "a value that has no text";
   }
-}
-
-/** The beginning of a text, of whole characters. */
-function cut(text) {
-  return text.length <= MAX_RESULT ? text : text.slice(0, MAX_RESULT).replace(/[\ud800-\udbff]$/, "");
 }
 
 function note(result, asked, ruling) {

@@ -30,6 +30,84 @@ routes:
     when: {path: old}
     arguments: {path: {value: new}, content: {value: x}}
 """
+WITHHELD = "The tool ran, but its result is withheld: "
+
+ENDLESS = "{ *[Symbol.iterator]() { for (;;) yield 1; } }"
+"""An iterable that has no end."""
+
+UNREADABLE = """[
+  new Response("key-abc"), new Blob(["key-abc"]), new Response("key-abc").body, new Request("http://a/key-abc"),
+  { f: () => "key-abc" }, { then: 1, f: Promise.resolve("key-abc") }, () => "key-abc", new WeakMap(),
+  new (class { #key = "key-abc"; a = 1; text() { return this.#key; } })(),
+  new Proxy({}, { get: () => undefined }),
+  new (class { text() { return "key-abc"; } })(), Object.create({ text: () => "key-abc" }),
+  { get a() { throw new Error("key-abc"); } }, { toJSON() { throw new Error("key-abc"); } },
+  Buffer.from([0xff, 0xfe, 0x00]), Buffer.from("key-abc", "utf16le"),
+  { [Symbol.asyncIterator]: async function* () { yield "key-abc"; } },
+  { error: Object.assign(new Error("no"), { f() {} }) },
+  new Map([["a", () => "key-abc"]]), new Intl.NumberFormat(), new FormData(),
+]"""
+
+READABLE_OF = """(key) => {
+  class Row { constructor() { this.a = key; } }
+  class Told { constructor() { this.a = 1; } toString() { return key; } toJSON() { return { b: key }; } }
+  class Got { get a() { return key; } }
+  class Rows { constructor() { this.n = 1; } *[Symbol.iterator]() { yield key; } }
+  const hidden = Object.defineProperty({ a: 1 }, "b", { value: key });
+  const listed = Object.assign([1], { a: key });
+  return [
+    { k: key, n: 1 }, Buffer.from(`a ${key}`), new TextEncoder().encode(key),
+    new TextEncoder().encode(key).buffer,
+    new Map([["a", key]]), new Map([[{ a: 1 }, key]]), new Set([key]), { rows: new Map([["a", key]]) },
+    { error: new Error(key) }, new URL(`http://a/${key}`), new URLSearchParams({ a: key }), new RegExp(key),
+    new Headers({ a: key }), { n: 10n, k: key, not: NaN, none: undefined }, new String(key), Symbol(key),
+    { toString() { return key; } }, { k: key, toJSON() { return {}; } }, new Row(),
+    new Told(), new Got(), new Rows(),
+    hidden, listed, { [Symbol("s")]: key }, { [key]: undefined, a: key }, Object.create({ a: key }),
+    new Error("no", { cause: new Error(key) }), [new Date(0), key], [new Float32Array([0.5]), key],
+    { "its text": 1, toString: () => key }, key.match(/./),
+    JSON.parse(`{"__proto__": ${JSON.stringify(key)}}`), Object.assign(new Map(), { a: key }),
+    { valueOf: () => key, a: 1 }, { [Symbol.toPrimitive]: (hint) => (hint === "number" ? key : "") },
+    new AggregateError([new Error(key)], "no"), new DOMException(key, "AbortError"),
+  ];
+}"""
+
+READABLE = f"({READABLE_OF})('key-abc')"
+
+SHOWN = [
+    {"k": "KEY", "n": 1},
+    "a KEY",
+    "KEY",
+    "KEY",
+    {"a": "KEY"},
+    [[{"a": 1}, "KEY"]],
+    ["KEY"],
+    {"rows": {"a": "KEY"}},
+    {"error": "Error: KEY"},
+    "http://a/KEY",
+    "a=KEY",
+    "/KEY/",
+    {"a": "KEY"},
+    {"n": "10", "k": "KEY", "not": "NaN", "none": None},
+    "KEY",
+    "Symbol(KEY)",
+    "KEY",
+    {"k": "KEY", "its JSON": {}},
+    {"a": "KEY"},
+    {"a": 1, "its text": "KEY", "its JSON": {"b": "KEY"}},
+    {"a": "KEY"},
+    {"n": 1, "its items": ["KEY"]},
+    {"a": 1, "b": "KEY"},
+    {"its value": [1], "a": "KEY"},
+    {"Symbol(s)": "KEY"},
+    {"[withheld]": None, "a": "KEY"},
+    {"a": "KEY"},
+    "Error: no\ncaused by Error: KEY",
+    ["1970-01-01T00:00:00.000Z", "KEY"],
+    [[0.5], "KEY"],
+    {"its text": 1, "its text'": "KEY"},
+]
+"""What comes back of the first of them."""
 
 pytestmark = [
     pytest.mark.acceptance,
@@ -327,11 +405,168 @@ async def test_a_result_that_cannot_be_ruled_on_is_withheld(sidecar, node, sched
       while (!(await guard.decide({{ tool: "give" }})).rules_on_result) await soon();
       const round = {{}};
       round.self = round;
-      const results = [round, ["key-abc".repeat(200_000)], 10n];
+      let deep = [];
+      for (let at = 0; at < 10_000; at++) deep = [deep];
+      let wide = ["key-abc"];
+      for (let at = 0; at < 60; at++) wide = [wide, wide];
+      const large = ["key-abc".repeat(200_000)];
+      const endless = {ENDLESS};
+      const many = [new Array(1e9), new Uint8Array(4e6), endless];
+      const results = [round, large, deep, wide, ...many, ...{UNREADABLE}];
       const give = guard.tool("give", async ({{ at }}) => results[at]);
-      const seen = [await give({{ at: 0 }}), await give({{ at: 1 }}), await give({{ at: 2 }})];
-      console.log(JSON.stringify(seen));
+      const seen = [];
+      for (const at in results) seen.push(await give({{ at: Number(at) }}));
+      const said = seen.map((one) => (typeof one === "string" ? one : `GIVEN ${{typeof one}}`));
+      console.log(JSON.stringify(said));
       guard.close();
     """)
-    assert all(one.startswith("The tool ran, but its result is withheld: ") for one in said)
+    assert [at for at, one in enumerate(said) if not one.startswith(WITHHELD)] == []
     assert "larger than 1024 KiB" in said[1]
+    assert not any("key-abc" in one for one in said)
+    assert said[7] == (
+        f"{WITHHELD}it holds a Response, which no rule can read: return its text or plain JSON instead."
+    )
+
+
+async def test_all_that_a_reader_of_a_result_may_see_is_ruled_on(sidecar, node, schedulers):
+    await schedulers.start("by_result:by_result")
+    said = await node(f"""
+      const guard = new Guard({options(sidecar)});
+      const soon = () => new Promise((go) => setTimeout(go, 50));
+      while (!(await guard.decide({{ tool: "give" }})).rules_on_result) await soon();
+      const results = {READABLE};
+      const clean = (({READABLE_OF}))("nothing");
+      const guarded = async (of) => {{
+        const tool = guard.tool("give", async ({{ at }}) => of[at]);
+        const seen = [];
+        for (const at in of) seen.push(await tool({{ at: Number(at) }}));
+        return seen;
+      }};
+      const same = (await guarded(clean)).map((one, at) => one === clean[at]);
+      console.log(JSON.stringify({{ given: await guarded(results), same }}));
+      guard.close();
+    """)
+    mark = "[withheld: a key]"
+    assert said["given"][: len(SHOWN)] == [json.loads(json.dumps(one).replace("KEY", mark)) for one in SHOWN]
+    assert [at for at, one in enumerate(said["given"]) if mark not in json.dumps(one)] == []
+    assert [at for at, one in enumerate(said["given"]) if "key-abc" in json.dumps(one)] == []
+    assert all(said["same"])
+
+
+async def test_all_of_an_error_is_ruled_on(sidecar, node, schedulers):
+    await schedulers.start("by_result:by_result")
+    said = await node(f"""
+      const guard = new Guard({options(sidecar)});
+      const soon = () => new Promise((go) => setTimeout(go, 50));
+      while (!(await guard.decide({{ tool: "give" }})).rules_on_result) await soon();
+      const make = (key) => {{
+        class Told extends Error {{ toString() {{ return key; }} }}
+        class Got extends Error {{ get detail() {{ return {{ key }}; }} }}
+        const mixed = new Error("no");
+        mixed.message = {{ key }};
+        return [
+          new Error("no", {{ cause: new Map([["k", key]]) }}),
+          new Told("no"), new Got("no"), mixed,
+          Object.assign(new Error("no"), {{ stack: `Error: ${{key}}\n    at x (file:1:2)` }}),
+          Object.assign(new Error("no"), {{ name: key }}),
+          Object.assign(new Error("no"), {{ response: {{ data: [key] }} }}),
+          Object.assign(new Error("no"), {{ [Symbol(key)]: 1 }}),
+          new Map([["k", key]]), [new Error(key)], key,
+        ];
+      }};
+      const failing = async (errors) => {{
+        const fail = guard.tool("fail", async ({{ at }}) => {{ throw errors[at]; }});
+        const seen = [];
+        for (const at in errors) seen.push(await fail({{ at: Number(at) }}).catch((error) => error));
+        return seen;
+      }};
+      const clean = make("nothing");
+      const same = (await failing(clean)).map((one, at) => one === clean[at]);
+      const hidden = (await failing(make("key-abc"))).map((one) => [one.name, one.message, `${{one.cause}}`]);
+      const opaque = Object.assign(new RangeError("no"), {{ config: {{ get: () => "key-abc" }} }});
+      const [words] = await failing([opaque]);
+      console.log(JSON.stringify({{ same, hidden, words: [words.name, words.message, words.outcome] }}));
+      guard.close();
+    """)
+    assert all(said["same"])
+    assert {name for name, *_ in said["hidden"]} == {"ResultWithheld"}
+    assert [words for _, words, _ in said["hidden"] if "[withheld: a key]" not in words] == []
+    assert "key-abc" not in json.dumps(said)
+    assert said["hidden"][0][1] == 'Error: no\ncaused by {"k":"[withheld: a key]"}'
+    name, message, outcome = said["words"]
+    assert (name, outcome) == ("ResultWithheld", "masked")
+    assert message.startswith("RangeError: no\nmore of it is withheld: it holds a function")
+
+
+async def test_what_a_generator_gives_is_ruled_on_as_one_and_given_as_a_generator(sidecar, node, schedulers):
+    await schedulers.start("by_result:by_result")
+    said = await node(f"""
+      const guard = new Guard({options(sidecar)});
+      const soon = () => new Promise((go) => setTimeout(go, 50));
+      while (!(await guard.decide({{ tool: "give" }})).rules_on_result) await soon();
+      const all = async (from) => {{
+        const seen = [Symbol.asyncIterator in from ? "async" : "sync"];
+        for await (const piece of from) seen.push(ArrayBuffer.isView(piece) ? [...piece] : piece);
+        return seen;
+      }};
+      const of = async (body) => await all(await guard.tool("give", body)({{}}));
+      const row = {{ a: 1 }};
+      let told = 0;
+      const long = () => ((told += 1), "x".repeat(8000));
+      const fails = async function* () {{ yield "a"; throw new RangeError("key-abc"); }};
+      const half = new TextEncoder().encode("\u00e9");
+      const out = {{
+        clean: await of(async function* () {{ yield "a"; yield null; yield row; }}),
+        sync: await of(function* () {{ yield "a ke"; yield "y-abc b"; }}),
+        async: await of(async function* () {{ yield "a ke"; yield null; yield Buffer.from("y-abc"); }}),
+        rows: await of(async () => [{{ a: "key-abc" }}, 2].values()),
+        half: await of(async () => [half.slice(0, 1), half.slice(1)].values()),
+        endless: (await of(function* () {{ yield "key-abc"; for (;;) yield long(); }}))[1],
+        returned: (await guard.tool("give", function* () {{ return "key-abc"; }})({{}})).next().value,
+        kept: (await guard.tool("give", function* () {{ return row; }})({{}})).next().value === row,
+        failed: await of(fails).catch((e) => e.message),
+        nested: await guard.tool("give", async () => ({{ rows: [1].values() }}))({{}}),
+        cost: [],
+      }};
+      const cost = (from) => (out.cost.push(...from), 1);
+      await guard.tool("give", function* () {{ yield 1; yield 2; }}, {{ cost }})({{}});
+      const ruling = await guard.decide({{ tool: "give" }});
+      const given = await ruling.succeed((function* () {{ yield "key-abc"; }})());
+      out.hand = [given.outcome, ...given.result];
+      const broken = await guard.decide({{ tool: "give" }});
+      const withheld = await broken.succeed((function* () {{ throw new Error("key-abc"); }})());
+      out.broken = [withheld.outcome, ...withheld.result];
+      out.told = told;
+      console.log(JSON.stringify(out));
+      guard.close();
+    """)
+    mark = "[withheld: a key]"
+    assert said["clean"] == ["async", "a", None, {"a": 1}]
+    assert said["sync"] == ["sync", f"a {mark} b"]
+    assert said["async"] == ["async", f"a {mark}"]
+    assert said["rows"] == ["sync", [{"a": mark}, 2]]
+    assert said["half"] == ["sync", [195], [169]]
+    assert (said["returned"], said["kept"], said["failed"]) == (mark, True, f"RangeError: {mark}")
+    assert said["told"] < 100
+    assert "cut off here" in said["endless"]
+    assert "key-abc" not in json.dumps(said)
+    assert said["nested"].startswith(f"{WITHHELD}it holds an iterator")
+    assert said["cost"] == [1, 2]
+    assert said["hand"] == ["masked", mark]
+    assert said["broken"] == ["withheld", f"{WITHHELD}it failed while it was read."]
+
+
+async def test_where_nobody_rules_on_results_nothing_is_read(sidecar, node):
+    said = await node(f"""
+      const guard = new Guard({options(sidecar)});
+      let read = 0;
+      const touch = () => ((read += 1), "x");
+      const value = {{ get a() {{ return touch(); }}, toJSON: touch, toString: touch }};
+      const rows = (function* () {{ read += 1; yield 1; }})();
+      const body = new Response("x");
+      const of = async (value) => (await guard.tool("give", async () => value)({{}})) === value;
+      const same = [await of(value), await of(rows), await of(body)];
+      console.log(JSON.stringify({{ same, read, used: body.bodyUsed }}));
+      guard.close();
+    """)
+    assert said == {"same": [True, True, True], "read": 0, "used": False}
