@@ -164,6 +164,8 @@ async def label(url):
         store = RedisLabelStore(commands, "default")
         assert (await store.read(["s"])).marks == {"s": {}}
         await store.keep({"s": {"source=web": LabelMark()}})
+        await store.note({"below": ["s"]})
+        assert (await store.read(["below"])).above == {"below": ("s",)}
         assert await store.claim("s", "source=web", 2)
 
 

@@ -31,7 +31,7 @@ from toolgate_bus.transport.ports import (
     checked_value,
     override,
 )
-from toolgate_bus.transport.session_labels import REQUIRED, LabelMark, LabelMarks, join_marks
+from toolgate_bus.transport.session_labels import MAX_ABOVE, REQUIRED, LabelMark, LabelMarks, join_marks
 
 
 @dataclass(slots=True)
@@ -395,17 +395,29 @@ class MemoryLabelStore(LabelStore):
         """Forget everything, as an emptied server does."""
         self._token = secrets.token_bytes(8)
         self._marks: dict[str, LabelMarks] = {}
+        self._above: dict[str, dict[str, int]] = {}
         self._claimed: set[tuple[str, str, int]] = set()
 
     @override
     async def read(self, sessions: Sequence[str]) -> LabelReading:
         found = {session: dict(self._marks.get(session, {})) for session in sessions}
-        return LabelReading(self._token, _now_ms(), found)
+        above = {
+            one: tuple(sorted(self._above[one], key=self._above[one].__getitem__))[:MAX_ABOVE]
+            for one in sessions
+            if one in self._above
+        }
+        return LabelReading(self._token, _now_ms(), found, above)
 
     @override
     async def keep(self, marks: "Mapping[str, LabelMarks]") -> None:
         for session, fields in marks.items():
             self._marks[session] = join_marks((self._marks.get(session, {}), fields))
+
+    @override
+    async def note(self, above: Mapping[str, Sequence[str]]) -> None:
+        for session, names in above.items():
+            places = {one: place for place, one in enumerate(names)}
+            self._above[session] = places | self._above.get(session, {})
 
     @override
     async def claim(self, session: str, field: str, count: int) -> bool:

@@ -407,6 +407,8 @@ class LabelReading(NamedTuple):
     """Time of the store's own clock, in milliseconds since the epoch."""
     marks: "dict[str, LabelMarks]"
     """Marks of each session that was asked about."""
+    above: Mapping[str, tuple[str, ...]] = {}
+    """Sessions above those that were asked about, nearest first, as far as they are stored."""
 
 
 class LabelStore(Protocol):
@@ -420,6 +422,9 @@ class LabelStore(Protocol):
 
         Raises TransportError.
         """
+
+    async def note(self, above: Mapping[str, Sequence[str]]) -> None:
+        """Add sessions that are above others, by session, nearest first. Raises TransportError."""
 
     async def claim(self, session: str, field: str, count: int) -> bool:
         """Return True to the first caller only. Raises TransportError."""

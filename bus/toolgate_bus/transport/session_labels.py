@@ -13,13 +13,18 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.errors import CodecError
-from toolgate_bus.protocol.names import LABEL_PATTERN, MAX_SESSION_LABELS
+from toolgate_bus.protocol.names import LABEL_PATTERN, MAX_NAME, MAX_SESSION_LABELS
 from toolgate_bus.protocol.packing import pack, unpack
 
 OVERFLOW: Final = "*"
 """Field of the mark that says that a session was given more labels than are kept. All of them are unknown."""
 REQUIRED: Final = "!"
 """End of a second field of a label that a required scheduler gave. Earlier versions leave it out."""
+ABOVE: Final = "^"
+"""Beginning of a field that names a session above this one; its value is the distance. Earlier versions
+leave it out."""
+MAX_ABOVE: Final = 16
+"""Maximum number of sessions above one session that are stored with it."""
 MAX_FIELDS: Final = 4 * MAX_SESSION_LABELS * MAX_SESSION_LABELS
 """Maximum number of marks of one session: its labels and as many that were taken away, each perhaps twice."""
 MAX_TREE: Final = 1024
@@ -28,6 +33,7 @@ _MAX_BY: Final = 64
 _MAX_NOTICE: Final = 1 << 20
 _FIELD: Final = re.compile(rf"{LABEL_PATTERN[:-1]}={LABEL_PATTERN[1:]}")
 _STORED: Final = re.compile(r"(.+) ([1-9][0-9]{0,8})")
+_PLACE: Final = re.compile(rb"[0-9]{1,4}")
 _TAKEN: Final = re.compile(rb"([0-9]{1,16}) (.*)", re.DOTALL)
 
 
@@ -104,6 +110,16 @@ def decode_marks(stored: Mapping[str, bytes]) -> LabelMarks:
         if len(found) > MAX_FIELDS + 1:
             return {OVERFLOW: LabelMark()}
     return found
+
+
+def decode_above(stored: Mapping[str, bytes]) -> tuple[str, ...]:
+    """Return the sessions above a session that its stored fields name, nearest first.
+
+    Malformed ones are left out, and those beyond the bound.
+    """
+    found = [(one.removeprefix(ABOVE), raw) for one, raw in stored.items() if one.startswith(ABOVE)]
+    places = [(int(raw), one) for one, raw in found if _PLACE.fullmatch(raw) and 0 < len(one) <= MAX_NAME]
+    return tuple(one for _, one in sorted(places)[:MAX_ABOVE])
 
 
 def _decode_mark(count: int, raw: bytes) -> LabelMark:

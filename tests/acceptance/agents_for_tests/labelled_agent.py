@@ -46,6 +46,7 @@ async def mail(url: str, namespace: str, session_id: str, root: str) -> None:
     """Run the one turn of a sub-agent."""
     place = {"root_session": root, "parent_session": root, "lineage": ["boss"], "agent": "kid"}
     toolgate = {"redis": url, "namespace": namespace, "patience_ms": PATIENCE_MS, **place}
+    toolgate["required"] = ["outgoing-mail"]  # which may still be joining
     plan = {
         "session": {
             "orchestrator": {"module": "loop-basic", "config": {"toolgate": toolgate}},

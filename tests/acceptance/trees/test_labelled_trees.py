@@ -13,7 +13,8 @@ from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = [pytest.mark.system, pytest.mark.acceptance, pytest.mark.timeout(180)]
 
-AGENT = Path(__file__).parent.parent / "agents_for_tests" / "labelled_agent.py"
+AGENTS = Path(__file__).parent.parent / "agents_for_tests"
+AGENT, CHAIN = AGENTS / "labelled_agent.py", AGENTS / "labelled_chain.py"
 BOUND_S = 60
 NAMESPACE = "labels"
 
@@ -34,6 +35,12 @@ class Tree:
     async def mail(self, session="kid", root="boss"):
         """What the LLM of a new sub-agent is told of the mail that it sends."""
         running = self._process("python", AGENT, "mail", self.url, NAMESPACE, session, root)
+        assert await asyncio.to_thread(running.wait, BOUND_S) == 0, running.stderr
+        return running.stdout
+
+    async def send_above(self, ending):
+        """What a root is told of its mail, once an agent two processes below it has read a page."""
+        running = self._process("python", CHAIN, self.url, NAMESPACE, ending, "top")
         assert await asyncio.to_thread(running.wait, BOUND_S) == 0, running.stderr
         return running.stdout
 
@@ -88,6 +95,15 @@ async def test_a_sub_agent_in_another_process_may_not_send_what_its_root_has_rea
     root.popen.kill()
     await asyncio.to_thread(root.wait)
     assert denied in await tree.mail("kid of the dead")
+
+
+@pytest.mark.parametrize("ending", ["returns", "dies"])
+async def test_what_an_agent_has_read_binds_its_root_though_the_process_between_ends_or_dies_at_once(
+    own_server, schedulers_on, process, wait_until, ending
+):
+    tree = await grow(own_server, schedulers_on, process, wait_until)
+    assert "this session has read a page from outside" in await tree.send_above(ending)
+    assert await tree.stored("top") == await tree.stored("lowest") == {"source": ["untrusted"]}
 
 
 async def test_labels_outlive_a_restart_of_the_server_by_its_disk_or_by_the_living_process(

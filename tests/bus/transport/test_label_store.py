@@ -5,6 +5,7 @@ from toolgate_bus.protocol.names import MAX_SESSION_LABELS
 from toolgate_bus.transport.memory import MemoryHub
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.storage.session_labels import (
+    ABOVE_REMEMBERED_MS,
     REMEMBERED_MS,
     LabelBoard,
     RedisLabelStore,
@@ -86,6 +87,18 @@ async def test_the_store_has_one_token_until_it_is_emptied(place, commands, name
     assert (await store.read([])).token not in (b"", token)
 
 
+async def test_who_is_above_a_session_is_read_with_its_labels_nearest_first_and_is_no_label(place):
+    store, take = place
+    await store.note({"kid": ["mid", "a=b 1"], "mid": ["a=b 1"]})
+    await store.note({"kid": ["a=b 1", "mid"]})
+    await store.keep({"kid": {UNTRUSTED: LabelMark()}})
+    reading = await store.read(["kid", "mid", "a=b 1"])
+    assert reading.above == {"kid": ("mid", "a=b 1"), "mid": ("a=b 1",)}
+    assert reading.marks == {"kid": {UNTRUSTED: LabelMark()}, "mid": {}, "a=b 1": {}}
+    await take("kid", UNTRUSTED, "ops")
+    assert (await store.read(["kid"])).above == {"kid": ("mid", "a=b 1")}
+
+
 async def test_the_first_caller_alone_may_record_what_was_taken(place):
     store, _ = place
     assert [await store.claim("s", UNTRUSTED, 2) for _ in range(2)] == [True, False]
@@ -117,6 +130,29 @@ async def test_labels_expire_unless_they_are_written_again(commands, namespace):
     for session in ("s", ""):
         left = await commands.execute("PTTL", store._keys.session_labels(session))
         assert REMEMBERED_MS - 60_000 < left <= REMEMBERED_MS
+
+
+async def test_who_is_above_a_session_expires_after_a_day_unless_there_are_labels(commands, namespace):
+    store = RedisLabelStore(commands, namespace)
+    key = store._keys.session_labels("s")
+    for _ in range(2):
+        await commands.execute("PERSIST", key)
+        await store.note({"s": ["boss"]})
+        left = await commands.execute("PTTL", key)
+        assert ABOVE_REMEMBERED_MS - 60_000 < left <= ABOVE_REMEMBERED_MS
+    await commands.execute("PEXPIRE", key, 1000)
+    await store.note({"s": ["boss"]})
+    assert await commands.execute("PTTL", key) > ABOVE_REMEMBERED_MS - 60_000
+    await store.keep({"s": {UNTRUSTED: LabelMark()}})
+    await store.note({"s": ["boss"]})
+    assert await commands.execute("PTTL", key) > REMEMBERED_MS - 60_000
+
+
+async def test_a_session_without_labels_is_not_listed_because_somebody_is_above_it(commands, namespace):
+    store, board = RedisLabelStore(commands, namespace), LabelBoard(commands, namespace)
+    await store.note({"kid": ["boss"]})
+    await store.keep({"labelled": {UNTRUSTED: LabelMark()}})
+    assert await board.list_sessions() == ["labelled"]
 
 
 async def test_an_operator_sees_all_sessions_and_takes_one_label_one_name_or_all(commands, namespace):

@@ -12,7 +12,7 @@ from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import Continue, Deny, Hold, Modify
 from toolgate_bus.protocol.names import MAX_SESSION_LABELS
 from toolgate_bus.transport.ports import Member
-from toolgate_bus.transport.session_labels import LabelMark
+from toolgate_bus.transport.session_labels import MAX_ABOVE, LabelMark
 from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.decision.link import session_labels as limits
 from toolgate_orchestrator.decision.link.ancestry import Ancestry
@@ -251,7 +251,7 @@ async def test_a_grandchild_that_knows_only_its_parent_shares_the_labels_of_all(
     assert await guarded.labels_of(three, "leaf", parent="mid") == UNTRUSTED
 
 
-async def test_a_grandchild_hears_what_its_root_is_given_while_its_parent_waits_for_it(
+async def test_a_grandchild_of_an_earlier_version_hears_what_its_root_is_given_while_its_parent_waits(
     world, guarded, monkeypatch, wait_until
 ):
     monkeypatch.setattr(limits, "BEAT_S", 0.05)
@@ -259,6 +259,7 @@ async def test_a_grandchild_hears_what_its_root_is_given_while_its_parent_waits_
     await world.scheduler("giver", give("untrusted"))
     one, two, three = [await world.gate() for _ in range(3)]
     place = {"session": "mid", "parent": "root", "root_session": "root"}
+    three._client.labels._store = Earlier(world.hub.labels)
     await decide_on(two, "delegate", {}, ["delegate"], agent_target="leaf", **place)
     assert await guarded.labels_of(three, "leaf", parent="mid") == {}
     await fetch(one, "root")
@@ -279,6 +280,114 @@ async def test_what_a_grandchild_is_given_reaches_the_root_through_its_parent(wo
     await fetch(three, "leaf", parent="mid")
     assert await guarded.labels_of(two, "mid") == UNTRUSTED
     assert await guarded.labels_of(one, "root") == UNTRUSTED
+
+
+async def test_what_a_grandchild_is_given_reaches_a_root_of_which_only_a_process_that_is_gone_knew(
+    world, guarded
+):
+    await world.scheduler("giver", give("untrusted"))
+    middle = await world.gate()
+    await guarded.labels_of(middle, "mid", parent="root")
+    await middle.aclose()
+    lowest = await world.gate()
+    await fetch(lowest, "leaf", parent="mid")
+    await lowest.aclose()
+    assert await guarded.labels_of(await world.gate(), "root") == UNTRUSTED
+
+
+async def test_a_grandchild_bears_what_a_root_was_given_of_which_only_a_process_that_is_gone_knew(
+    world, guarded
+):
+    await world.scheduler("giver", give("untrusted"))
+    middle = await world.gate()
+    await guarded.labels_of(middle, "mid", parent="root")
+    await middle.aclose()
+    await fetch(await world.gate(), "root")
+    assert await guarded.labels_of(await world.gate(), "leaf", parent="mid") == UNTRUSTED
+
+
+async def test_while_nobody_reads_labels_one_climbs_by_what_is_stored(world):
+    await world.hub.labels.note({"mid": ["root"]})
+    await world.scheduler("giver", give("untrusted"))
+    await fetch(await world.gate(), "leaf", parent="mid")
+    assert world.hub.labels._marks.keys() == {"leaf", "mid", "root"}
+
+
+async def test_a_label_climbs_past_fifteen_sessions_whose_processes_are_gone_and_no_further(world, guarded):
+    await world.scheduler("giver", give("untrusted"))
+    for number in range(1, MAX_KIN + 1):
+        gate = await world.gate()
+        ask = guarded.labels_of if number < MAX_KIN else fetch
+        await ask(gate, f"s{number}", parent=f"s{number - 1}")
+        await gate.aclose()
+    assert world.hub.labels._marks.keys() == {f"s{number}" for number in range(1, MAX_KIN + 1)}
+
+
+async def test_sessions_that_each_say_that_the_other_is_above_share_their_labels(world, guarded):
+    await world.scheduler("giver", give("untrusted"))
+    one, two = await world.gate(), await world.gate()
+    assert await guarded.labels_of(one, "a", parent="b") == {}
+    await fetch(two, "b", parent="a")
+    assert await guarded.labels_of(await world.gate(), "a") == UNTRUSTED
+
+
+async def test_a_session_with_nobody_above_it_stores_no_kin_and_one_with_a_parent_does_so_once(
+    world, guarded, away
+):
+    gate, _, store = away
+    store.is_away = False
+    for _ in range(3):
+        await guarded.labels_of(gate, "alone")
+    assert store.notes == 0
+    for _ in range(3):
+        await guarded.labels_of(gate, "kid", parent="boss")
+    assert store.notes == 1
+    assert world.hub.labels._above.keys() == {"kid"}
+
+
+async def test_who_is_above_a_session_that_tells_it_late_is_stored_before_its_call_is_ruled_on(
+    world, guarded
+):
+    gate = await world.gate()
+    for place in ({"session": "boss"}, {"session": "kid"}, {"session": "kid", "parent": "boss"}):
+        assert world.hub.labels._above == {}
+        await guarded.labels_of(gate, **place)
+    assert world.hub.labels._above.keys() == {"kid"}
+
+
+async def test_a_store_that_was_emptied_is_told_again_who_is_above_whom(world, guarded, wait_until):
+    gate = await world.gate()
+    await guarded.labels_of(gate, "kid", parent="boss")
+    world.hub.labels.clear()
+    await wait_until(lambda: world.hub.labels._above.keys() == {"kid"}, timeout=10)
+
+
+async def test_kin_that_cannot_be_stored_leave_labels_known_and_are_stored_once_they_can(
+    world, guarded, wait_until
+):
+    gate = await world.gate()
+    store, labels = world.hub.labels, gate._client.labels
+    labels._store = refusing = Refusing(store)
+    assert await guarded.labels_of(gate, "kid", parent="boss") == {}
+    refusing.is_full = False
+    await wait_until(lambda: store._above.keys() == {"kid"}, timeout=10)
+
+
+async def test_a_session_is_stored_below_no_more_sessions_than_are_read(world, guarded):
+    await world.hub.labels.note({"kid": [f"old{number}" for number in range(MAX_ABOVE - 1)]})
+    gate = await world.gate()
+    for number in range(3):
+        await guarded.labels_of(gate, "kid", parent=f"new{number}")
+    assert len(world.hub.labels._above["kid"]) == MAX_ABOVE
+
+
+async def test_who_leaves_carries_up_what_another_process_wrote_a_moment_ago(world, guarded, monkeypatch):
+    gate = await world.gate()
+    monkeypatch.setattr(limits, "BEAT_S", 3600.0)
+    assert await guarded.labels_of(gate, "kid", parent="boss") == {}
+    await world.hub.labels.keep({"kid": {"source=untrusted": LabelMark()}})
+    await gate._client.labels.aclose()
+    assert world.hub.labels._marks["boss"] == {"source=untrusted": LabelMark()}
 
 
 async def test_a_process_in_which_new_sessions_never_end_hears_of_a_label_with_its_next_beat(
@@ -376,7 +485,7 @@ class Away:
     """A store that cannot be reached until it is told."""
 
     def __init__(self, store):
-        self.store, self.is_away, self.reads, self.writes = store, True, 0, 0
+        self.store, self.is_away, self.reads, self.writes, self.notes = store, True, 0, 0, 0
 
     async def _do(self, what, *words):
         if self.is_away:
@@ -391,8 +500,43 @@ class Away:
         self.writes += 1
         return await self._do("keep", marks)
 
+    async def note(self, above):
+        self.notes += 1
+        return await self._do("note", above)
+
     async def claim(self, *words):
         return await self._do("claim", *words)
+
+
+class Earlier:
+    """A store as earlier versions use it: they read and write nothing of who is above whom."""
+
+    def __init__(self, store):
+        self.store = store
+
+    def __getattr__(self, name):
+        return getattr(self.store, name)
+
+    async def read(self, sessions):
+        return (await self.store.read(sessions))._replace(above={})
+
+    async def note(self, above):
+        pass
+
+
+class Refusing:
+    """A store that takes no kin while it is full."""
+
+    def __init__(self, store):
+        self.store, self.is_full = store, True
+
+    def __getattr__(self, name):
+        return getattr(self.store, name)
+
+    async def note(self, above):
+        if self.is_full:
+            raise BusDown("full")
+        await self.store.note(above)
 
 
 @pytest.fixture

@@ -5,6 +5,9 @@ tree. A question bears the labels of the same sessions. So what one agent of a t
 bear: an agent cannot hand its work to another to be rid of it. Labels only ever grow; an operator alone takes
 one away.
 
+Who is above a session is stored, too, before its first question is ruled on: a process that knows only its
+parent reads there who is above that one. So a label reaches the root though the process between is gone.
+
 One task of this process writes what is new as soon as a verdict says it, and tries again until the server has
 it. It reads only while a scheduler reads labels: before the first question of a session, and with each beat
 for sessions that ask. What could not be read is unknown (None), never empty. No decision runs a command.
@@ -26,6 +29,7 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import LabelReading, LabelStore
 from toolgate_bus.transport.session_labels import (
+    MAX_ABOVE,
     REQUIRED,
     LabelMark,
     LabelMarks,
@@ -84,6 +88,9 @@ class _LabelledSession:
     """Time of the last verdict that gave a label, by field."""
     kin: Kin = ()
     """Sessions with which it shares labels, as its last question told."""
+    noted: Kin = ()
+    """Sessions above it that the server has, or is told next."""
+    noted_at: float = _NEVER
     read_at: float = _NEVER
     read_after: float = _NEVER
     """Time before which what was read does not count: a call that handed work to another agent has ended."""
@@ -119,6 +126,10 @@ class SessionLabels:
         self._version = 0
         self._unwritten: dict[str, set[str]] = {}
         """Fields that the server may not have, by session."""
+        self._above: dict[str, Kin] = {}
+        """Sessions above those that are known, as the server has them."""
+        self._unnoted: dict[str, Kin] = {}
+        """Sessions above others, nearest first, that the server may not have."""
         self._untried: set[str] = set()
         """Sessions with labels that were given a moment ago, and that nobody has tried to write."""
         self._wanted: dict[str, None] = {}
@@ -160,10 +171,13 @@ class SessionLabels:
         now = self._clock()
         until = now + patience
         self._touch(kin, question)
-        while missing := self._list_stale(kin, now):
+        while (missing := self._list_stale(kin, now)) or (kin[0] in self._unnoted and not self._failures):
             self._wanted.update(dict.fromkeys(missing))
             if not await self._wait(until):
                 return None
+            if (more := self._list_kin(question)) != kin:
+                kin = more
+                self._touch(kin, question)
         return None if self._is_unsure(kin) else self._show(kin)
 
     def show(self, question: ToolQuestion) -> Labels:
@@ -204,7 +218,7 @@ class SessionLabels:
             fields = list_fields(labels, by_required=by_required)
             session.given_at |= {one: now for one in fields if one in session.marks}
         self._spread(kin)
-        if self._unwritten:
+        if self._unwritten or self._unnoted:
             self._start()
 
     async def settle(self, question: ToolQuestion, patience: float) -> None:
@@ -266,10 +280,14 @@ class SessionLabels:
         self._start()
 
     async def aclose(self) -> None:
-        """Try a last time to write what the server does not have; then stop."""
-        if self._unwritten and not self._is_closed:
-            self._start()
-            await self._wait(self._clock() + LEAVE_S)
+        """Write what the server does not have, and carry up what other processes gave; then stop."""
+        if self.has_readers and not self._failures:
+            trees = [one.kin for one in self._known.values() if len(one.kin) > 1]
+            self._wanted.update(dict.fromkeys([name for kin in trees for name in kin][-MAX_READ:]))
+        until = self._clock() + LEAVE_S
+        while self._wanted or self._unwritten or self._unnoted:
+            if not await self._wait(until) or self._failures:
+                break
         self.close()
 
     def close(self) -> None:
@@ -285,10 +303,19 @@ class SessionLabels:
         session, root, parent = question.session, question.root_session, question.parent
         told = self._ancestry.told
         if (not root or root == session) and not parent and not told:
-            return (name_session(session),) if session else ()
+            return self._climb((name_session(session),)) if session else ()
         above = self._ancestry.list_above(session, parent) if told else [name_session(parent or "")]
         names = dict.fromkeys(map(name_session, (session, root, *above[: MAX_KIN - 2])))
         names.pop("", None)  # nobody's
+        return self._climb(tuple(names))
+
+    def _climb(self, kin: Kin) -> Kin:
+        """Add the sessions above these that the server named."""
+        if self._above.keys().isdisjoint(kin):
+            return kin
+        names = [*kin]
+        for name in names:  # which grows
+            names += [one for one in self._above.get(name, ()) if one not in names][: MAX_KIN - len(names)]
         return tuple(names)
 
     def _show(self, kin: Kin) -> Labels:
@@ -339,7 +366,12 @@ class SessionLabels:
             session = self._known.pop(name, None) or _LabelledSession(root)
             self._known[name] = session
             session.asked_at = now
-        self._known[kin[0]].kin = kin
+        session = self._known[kin[0]]
+        session.kin = kin
+        if len(kin) > 1 and len(session.noted) < MAX_ABOVE:
+            noted = tuple(dict.fromkeys((*kin[1:], *session.noted)))
+            if len(noted) > len(session.noted):
+                self._unnoted[kin[0]] = session.noted = noted[:MAX_ABOVE]
         self.is_used = True
         while len(self._known) > max(self._most, MAX_KIN):
             self._forget(next(iter(self._known)))
@@ -348,6 +380,8 @@ class SessionLabels:
         """Forget a session. It is read again when it asks, unless the server may not have all of it."""
         del self._known[name]
         self._untried.discard(name)
+        self._above.pop(name, None)
+        self._unnoted.pop(name, None)
         self._version += 1
         if self._unwritten.pop(name, None):
             self._is_lossy = True
@@ -370,6 +404,8 @@ class SessionLabels:
         for name, session in self._known.items():
             if session.marks:
                 self._unwritten.setdefault(name, set()).update(session.marks)
+            if session.noted:
+                self._unnoted[name] = session.noted
 
     # ------------------------------------------------------------------ the task that reads and writes
 
@@ -437,16 +473,50 @@ class SessionLabels:
             await self._write()
         if asked or self._is_due:
             began = self._clock()
-            self._take(await self._store.read(asked), began)
+            self._take(await self._read(asked), began)
             self._is_due = False
             for one in asked:
                 self._wanted.pop(one, None)
             await self._write()
+        await self._note_above()
         while self._removed:
             await self._record(*self._removed.pop(0))
         self._confirm()
         if self._wanted or self._unwritten:
             self._wake.set()
+
+    async def _read(self, sessions: Sequence[str]) -> LabelReading:
+        """Read these sessions, and those above them that nobody told here."""
+        reading = await self._store.read(sessions)
+        marks, above = {**reading.marks}, {**reading.above}
+        for _ in range(MAX_KIN):
+            named = dict.fromkeys(one for names in reading.above.values() for one in names)
+            if not (new := [one for one in named if one not in marks and one not in self._known][:MAX_READ]):
+                break
+            reading = await self._store.read(new)
+            marks |= reading.marks
+            above |= reading.above
+        return reading._replace(marks=marks, above=above)
+
+    async def _note_above(self) -> None:
+        """Store who is above sessions that asked."""
+        while self._unnoted:
+            names = [*self._unnoted][:MAX_READ]
+            wanted = {one: self._unnoted[one] for one in names}
+            given = {one: self._fit(one, above) for one, above in wanted.items()}
+            await self._store.note(given)
+            for one in names:
+                if self._unnoted.get(one) == wanted[one]:
+                    del self._unnoted[one]
+                if (session := self._known.get(one)) is not None:
+                    session.noted_at = self._clock()
+                    self._above[one] = tuple(dict.fromkeys((*self._above.get(one, ()), *given[one])))
+
+    def _fit(self, name: str, above: Kin) -> Kin:
+        """Return those of these sessions that are stored with a session: no more than are read."""
+        stored = self._above.get(name, ())
+        new = [one for one in above if one not in stored][: MAX_ABOVE - len(stored)]
+        return tuple(one for one in above if one in stored or one in new)
 
     async def _write(self) -> None:
         while self._unwritten:
@@ -489,6 +559,7 @@ class SessionLabels:
     def _plan_beat(self) -> None:
         """Plan what the next round reads, and what it writes again."""
         self._beat_at = self._clock()
+        old = self._clock() - REFRESH_S
         if self.has_readers:
             # Who waits for another agent asks nothing, and what it hears that agent's agents must hear.
             waiting = {name for kin in self._delegations.values() for name in kin}
@@ -499,7 +570,9 @@ class SessionLabels:
             ]
             self._is_due = True
             self._wanted.update(dict.fromkeys(name for _, name in sorted(live)[:MAX_READ]))
-        old = self._clock() - REFRESH_S
+            for _, name in live:
+                if (session := self._known[name]).noted and session.noted_at < old:
+                    self._unnoted[name] = session.noted
         for name, session in self._known.items():
             if session.marks and session.written_at < old:
                 self._unwritten.setdefault(name, set()).update(session.marks)
@@ -510,17 +583,22 @@ class SessionLabels:
             self._unsure_until = began + GRACE_S
             self._write_again()
         self._token = reading.token
+        named = {one for names in reading.above.values() for one in names}
         for name, marks in reading.marks.items():
             session = self._known.get(name)
+            if session is None and name in named:
+                session = self._known[name] = _LabelledSession(name)
             if session is None:
                 continue
+            if name in reading.above:
+                self._above[name] = reading.above[name]
             if session.read_at == _NEVER and not session.marks:
                 session.unsure_until = self._unsure_until
             self._join(name, session, marks, began, reading.now_ms)
             session.read_at = began
         for name in reading.marks:
             if (session := self._known.get(name)) is not None and session.kin:
-                self._spread(session.kin)
+                self._spread(self._climb(session.kin))
 
     def _join(
         self, name: str, session: _LabelledSession, stored: LabelMarks, began: float, now_ms: int

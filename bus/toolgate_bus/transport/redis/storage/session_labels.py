@@ -1,7 +1,8 @@
 """Labels of sessions on the server: a hash for each session, with a field for each count of a label.
 
 Agents' processes write what verdicts gave, operators what they took away. Both only add fields, and need no
-script: agents may run none. A text at a key of its own tells whether the server has forgotten everything.
+script: agents may run none. Fields of a session's hash also name the sessions above it. A text at a key of
+its own tells whether the server has forgotten everything.
 """
 
 import secrets
@@ -15,10 +16,12 @@ from toolgate_bus.transport.redis.roster.roster_sets import OLD
 from toolgate_bus.transport.redis.storage.agent_directory import ORDERS_KEPT_MS
 from toolgate_bus.transport.redis.storage.reads import ask_all, find_keys, flat, literal, read_time
 from toolgate_bus.transport.session_labels import (
+    ABOVE,
     REQUIRED,
     LabelMark,
     LabelMarks,
     LabelNotice,
+    decode_above,
     decode_marks,
     encode_label_notice,
     name_stored,
@@ -26,6 +29,8 @@ from toolgate_bus.transport.session_labels import (
 
 REMEMBERED_MS: Final = 30 * 86_400_000
 """Milliseconds that labels are kept after they were last written. Living processes write them again."""
+ABOVE_REMEMBERED_MS: Final = 86_400_000
+"""Milliseconds that the names of sessions above one without labels are kept after they were last written."""
 AT_ONCE: Final = 256
 """Maximum number of sessions in one round trip."""
 _TRIES: Final = 3
@@ -42,6 +47,7 @@ class RedisLabelStore(LabelStore):
     async def read(self, sessions: Sequence[str]) -> LabelReading:
         life = self._keys.session_labels("")
         marks: dict[str, LabelMarks] = {}
+        above: dict[str, tuple[str, ...]] = {}
         token, now_ms = b"", 0
         for at in range(0, len(sessions) or 1, AT_ONCE):
             some = sessions[at : at + AT_ONCE]
@@ -51,10 +57,13 @@ class RedisLabelStore(LabelStore):
             )
             if not at:
                 token, now_ms = found or b"", int(seconds) * 1000 + int(micros) // 1000
-            marks |= {one: _read_hash(reply) for one, reply in zip(some, hashes, strict=True)}
+            for one, reply in zip(some, hashes, strict=True):
+                marks[one] = _read_hash(reply)
+                if names := decode_above(flat(reply)):
+                    above[one] = names
         if not token:
             token = await self._begin(life)
-        return LabelReading(token, now_ms, marks)
+        return LabelReading(token, now_ms, marks, above)
 
     async def _begin(self, life: str) -> bytes:
         """Mark a store that is new, or was emptied."""
@@ -69,6 +78,17 @@ class RedisLabelStore(LabelStore):
         asks: list[tuple[Arg, ...]] = [("PEXPIRE", self._keys.session_labels(""), REMEMBERED_MS)]
         for session, fields in marks.items():
             asks += _add(self._keys.session_labels(session), fields)
+        for at in range(0, len(asks), AT_ONCE):
+            await ask_all(self._commands, asks[at : at + AT_ONCE])
+
+    @override
+    async def note(self, above: Mapping[str, Sequence[str]]) -> None:
+        asks: list[tuple[Arg, ...]] = []
+        for session, names in above.items():
+            key = self._keys.session_labels(session)
+            asks += [("HSETNX", key, f"{ABOVE}{one}", str(place)) for place, one in enumerate(names)]
+            # Never sooner than the labels there expire.
+            asks += [("PEXPIRE", key, ABOVE_REMEMBERED_MS, when) for when in ("NX", "GT")]
         for at in range(0, len(asks), AT_ONCE):
             await ask_all(self._commands, asks[at : at + AT_ONCE])
 
@@ -89,7 +109,9 @@ class LabelBoard:
         """Return all sessions that have, or had, labels, sorted. This searches the whole database."""
         start = self._keys.session_labels("")
         pages = [page async for page in find_keys(self._commands, literal(start) + "?*")]
-        return sorted({key.decode("utf-8", "replace")[len(start) :] for page in pages for key in page})
+        names = sorted({key.decode("utf-8", "replace")[len(start) :] for page in pages for key in page})
+        found = await self.read(names)
+        return [one for one in names if found[one]]
 
     async def read(self, sessions: Sequence[str]) -> dict[str, LabelMarks]:
         """Return the marks of these sessions. Raises TransportError."""
