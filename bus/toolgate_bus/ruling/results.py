@@ -39,6 +39,7 @@ does."""
 _CUT_ESCAPE: Final = re.compile(r"\\(?:u[0-9A-Fa-f]{0,3}|x[0-9A-Fa-f]?|U[0-9A-Fa-f]{0,7})?$")
 """Beginning of such a character at the end of a text that was cut."""
 _CUT_MARKS: Final = ("…", "...")
+"""Ends of a text that its author cut."""
 _FEW: Final = 48
 """Hidden texts up to which each is searched for by itself; more are found by their first characters."""
 MAX_COMPARED: Final = 16_000_000

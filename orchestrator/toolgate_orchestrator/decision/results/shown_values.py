@@ -21,6 +21,8 @@ _PLAINLY_WRITTEN: Final = frozenset(
 """Packages whose classes write no more in their text than they hold."""
 _TEXT: Final = "its text"
 """Name under which the text of a value stands beside what it holds."""
+_DUMP: Final = "its dump"
+"""Name of what a model is dumped as, if that is no map."""
 
 
 def to_shown(value: Any) -> Any:
@@ -64,8 +66,9 @@ class _ShownReading(PlainReading):
         names = _dumped_otherwise(kind) if issubclass(kind, BaseModel) else ()
         forms = {name: [found[name]] if name in found else [] for name in names}
         for mode in ("json", "python") if names else ():
-            with suppress(Exception):
-                for name, one in value.model_dump(mode=mode, include=names).items():
+            with suppress(Exception):  # as above: what cannot be dumped is shown to nobody in that form
+                made = value.model_dump(mode=mode, include=names)
+                for name, one in (made if type(made) is dict else {_DUMP: made}).items():
                     dumped, known = self.read(one, depth + 1), forms.setdefault(name, [])
                     if not any(same_json(dumped, other) for other in known):
                         known.append(dumped)

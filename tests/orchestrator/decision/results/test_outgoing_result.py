@@ -14,7 +14,7 @@ from bus_strategies import json_values
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
-from pydantic import BaseModel, SecretStr, computed_field, field_serializer
+from pydantic import BaseModel, SecretStr, computed_field, field_serializer, model_serializer
 from toolgate_bus.protocol.events import Mask, MaskedPart
 from toolgate_bus.protocol.json_values import MAX_DEPTH, read_json, same_json
 from toolgate_bus.protocol.packing import MAX_QUESTION
@@ -130,6 +130,14 @@ class Silent:
     key: str = dataclasses.field(repr=False)
 
 
+class Dumped(BaseModel):
+    parts: tuple[str, str] = ("sk-", "1")
+
+    @model_serializer
+    def join(self) -> str:
+        return "".join(self.parts)
+
+
 class Broken(BaseModel):
     raw: bytes = b"\xff"
 
@@ -159,6 +167,7 @@ CUSTOMER = {"first": "ann", "born": "2000-01-01T00:00:00+00:00", "mail": "ann@ok
         ([Spoken("sk-1")], [{"key": "sk-1", "its text": "my key is sk-1-1"}]),
         ({"kind": SpokenKind.CARD}, {"kind": ["card", "a card"]}),
         (Broken(), {"raw": "b'\\xff'", "key": "sk-1"}),
+        (Dumped(), {"parts": ["sk-", "1"], "its dump": "sk-1"}),
         ({None: Silent("sk-1")}, {"None": {"key": "sk-1"}}),
         (
             Written.model_validate({"its text": "x"}),
