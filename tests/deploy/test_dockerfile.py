@@ -45,3 +45,9 @@ def test_only_what_the_wheel_is_made_of_is_sent_to_the_builder():
     for name in (".git/config", "tests/conftest.py", "deploy/made/env", ".venv/bin/python", "bus/README.md"):
         assert ignored(IGNORE, name), name
     assert ignored(IGNORE, "bus/toolgate_bus/__pycache__/cli.cpython-313.pyc")
+
+
+def test_each_package_of_the_wheel_is_let_into_the_image():
+    targets = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
+    let_in = {line.removeprefix("!") for line in IGNORE.read_text().splitlines() if line.startswith("!")}
+    assert {*targets["wheel"]["packages"]} <= let_in
