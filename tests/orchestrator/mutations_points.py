@@ -10,7 +10,37 @@ _REQUEST = "../orchestrator/turn/test_user_request.py"
 _GOALS = "../orchestrator/turn/test_goals_changed.py"
 _MASKED = f"{_RESULTS}::test_what_a_mask_hides_is_seen_by_nobody"
 
+_ERRORS = f"{_POINTS}::test_what_is_hidden_of_a_providers_error_is_seen_by_nobody"
+
 _CHANGES = (
+    (
+        "a provider's error is no result",
+        f"{_TURN}/llm/ruled_error.py",
+        "asked is not None and gate.rules_on_answers:",
+        "asked is not None and False:",
+        _ERRORS,
+    ),
+    (
+        "hooks get a provider's own words",
+        f"{_TURN}/llm/ruled_error.py",
+        '"msg": words_of(shown)}',
+        '"msg": words_of(error)}',
+        _ERRORS,
+    ),
+    (
+        "a masked error has the provider's own as its context",
+        f"{_TURN}/llm/request.py",
+        "its request has failed\n            failed = error\n",
+        "its request has failed\n            raise await self._fail(error, purpose, started)\n",
+        _ERRORS,
+    ),
+    (
+        "a provider's error that becomes the reason of a goal's end is the provider's own",
+        f"{_TURN}/llm/side_request.py",
+        "            raise ruled.error\n",
+        "            raise failed\n",
+        f"{_POINTS}::test_what_is_hidden_of_a_judges_error_is_no_reason_that_anybody_reads",
+    ),
     (
         "hooks get the result that a scheduler masked",
         f"{_TURN}/calls/tool_call.py",
@@ -195,9 +225,9 @@ _CHANGES = (
     ),
     (
         "an error that becomes the answer is ruled on by nobody",
-        f"{_TURN}/turn.py",
-        "            told = await self.rule_on_output(str(failed))\n",
-        "            told = PointRuling(str(failed))\n",
+        f"{_TURN}/llm/ruled_error.py",
+        "PointRuling(sentence) if rule_on_output is None else await rule_on_output(sentence)",
+        "PointRuling(sentence)",
         f"{_POINTS}::test_an_error_that_becomes_the_answer_is_ruled_on_as_one",
     ),
 )

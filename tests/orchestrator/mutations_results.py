@@ -577,7 +577,7 @@ MUTANTS = (
     Mutant(
         "results",
         "who is given a masked error is not told that it is cut",
-        f"{ORCHESTRATOR}/guard/results.py",
+        f"{ORCHESTRATOR}/decision/results/given_result.py",
         '        text = f"{text}\\n{mark}" if mark else text\n',
         "",
         "test_guard_results.py::test_of_an_error_that_is_cut_nothing_unseen_is_given_and_the_cut_is_told",

@@ -24,7 +24,7 @@ from toolgate_bus.ruling.merge import rank
 
 ROOT: Final = ""
 """Path of the whole result."""
-_SHORT: Final = 4
+SHORT: Final = 4
 """Characters from which on a hidden text is searched for within other texts; a shorter one must be equal."""
 _LONG_KEY: Final = 12
 """Characters from which on a key of a hidden map is hidden, unless it is a key of what is shown as well."""
@@ -145,7 +145,7 @@ def hide_texts(value: Any, hidden: Iterable[str], *, may_be_cut: bool = False) -
     known: set[str] = set()
     for one in hidden:
         if shorter := one.strip():  # (spaces alone tell nothing, and stand everywhere)
-            known |= {one, shorter} if len(shorter) >= _SHORT else {one}
+            known |= {one, shorter} if len(shorter) >= SHORT else {one}
     if not known:
         return value
     return _hide(value, _HiddenTexts(known, may_be_cut=may_be_cut))
@@ -251,11 +251,11 @@ class _HiddenTexts:
 
     def __init__(self, known: set[str], *, may_be_cut: bool) -> None:
         self._known, self._may_be_cut, self._left = known, may_be_cut, MAX_COMPARED
-        within = {one for one in known if len(one) >= _SHORT}
+        within = {one for one in known if len(one) >= SHORT}
         self._few = sorted(within) if len(within) <= _FEW else []
         self._by_start: dict[str, dict[int, set[str]]] = {}
         for one in within if not self._few else ():
-            self._by_start.setdefault(one[:_SHORT], {}).setdefault(len(one), set()).add(one)
+            self._by_start.setdefault(one[:SHORT], {}).setdefault(len(one), set()).add(one)
 
     def hide_in(self, text: str) -> str:
         """Return a text with marks in the place of what is hidden; what overlaps has one mark."""
@@ -295,8 +295,8 @@ class _HiddenTexts:
 
     def _find_many(self, text: str) -> list[Span]:
         found: list[Span] = []
-        for at in range(len(text) - _SHORT + 1 if self._by_start else 0):
-            lengths = self._by_start.get(text[at : at + _SHORT])
+        for at in range(len(text) - SHORT + 1 if self._by_start else 0):
+            lengths = self._by_start.get(text[at : at + SHORT])
             if lengths is None:
                 continue
             if not self._may_compare(sum(lengths)):
@@ -313,9 +313,9 @@ class _HiddenTexts:
     def _find_end(self, text: str) -> list[Span]:
         """Return the end of a text that was cut, if a hidden text begins so."""
         kept, known = _CUT_ESCAPE.sub("", text.rstrip("….")), sorted(self._known)
-        starts = {one[:_SHORT] for one in known}
-        for at in range(max(0, len(kept) - max(map(len, known))), len(kept) - _SHORT + 1):
-            if kept[at : at + _SHORT] not in starts:
+        starts = {one[:SHORT] for one in known}
+        for at in range(max(0, len(kept) - max(map(len, known))), len(kept) - SHORT + 1):
+            if kept[at : at + SHORT] not in starts:
                 continue
             end = kept[at:]
             after = bisect_left(known, end)
@@ -351,7 +351,7 @@ def _texts(value: Any) -> set[str]:
         elif type(one) is str and one:
             found |= _read(one)
         elif type(one) is int or type(one) is float:
-            found.update(text for text in _numbers(one) if len(text) >= _SHORT)
+            found.update(text for text in _numbers(one) if len(text) >= SHORT)
     return found
 
 

@@ -29,3 +29,8 @@ def refuse_request(reason: str) -> str:
 def withhold_answer(reason: str) -> str:
     """Return the answer that replaces one of a language model which may not be seen."""
     return f"The language model's answer is withheld: {reason}"
+
+
+def withhold_error(reason: str) -> str:
+    """Return the words that replace those of a language model's error which may not be seen."""
+    return f"its error is withheld: {reason}"

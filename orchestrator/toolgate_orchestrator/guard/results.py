@@ -8,7 +8,6 @@ the very same object if nothing was hidden. Nobody who rules on results of the t
 for or copied.
 """
 
-import json
 from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -104,7 +103,11 @@ class EndReport:
         return self._show(await self.given())
 
     def _show(self, given: "GivenResult") -> Any:
-        return given.value if self._success else show_error(self._result, given)
+        if self._success:
+            return given.value
+        from toolgate_orchestrator.decision.results.given_result import show_error  # late: rarely needed
+
+        return show_error(self._result, given)
 
     def __del__(self) -> None:
         if getattr(self, "_begun", True) is False and self._ruling is not None and self._result is not None:
@@ -200,39 +203,6 @@ def _drop(_: object) -> None:
 def is_result(error: BaseException | str) -> bool:
     """Return whether an error is a result that is ruled on. A cancellation or an operator's stop is none."""
     return isinstance(error, str) or (isinstance(error, Exception) and not isinstance(error, TurnStop))
-
-
-def show_error(error: BaseException | str, given: "GivenResult") -> BaseException | str:
-    """Return an error as it may be seen; the same one if nothing of it was hidden.
-
-    Otherwise it is a new error of the same kind, else a ToolgateError. It has no cause, context or notes.
-    """
-    if not given.changed:
-        return error
-    text = given.value if isinstance(given.value, str) else json.dumps(given.value, ensure_ascii=False)
-    if isinstance(error, str):
-        return text
-    if given.outcome == "masked":
-        from toolgate_orchestrator.decision.results.outgoing_result import own_words  # late: rarely needed
-
-        text, _, mark = text.rpartition("\n") if given.is_cut else (text, "", "")
-        text = own_words(text.removeprefix(f"{type(error).__name__}: "))
-        text = f"{text}\n{mark}" if mark else text
-    return _make_like(error, text) or ToolgateError(text)
-
-
-def _make_like(error: BaseException, text: str) -> BaseException | None:
-    """Return an error of this kind with this text and nothing else; None if it cannot be made."""
-    kind = type(error)
-    try:
-        made = kind(text)
-        says_more = made.args != (text,) or str(made) not in (text, repr(text))
-        if type(made) is not kind or made is error or says_more:
-            return None
-        kept = (one for one in vars(made).values() if not (one is None or type(one) is bool or one == text))
-        return None if next(kept, None) is not None else made
-    except Exception:  # noqa: BLE001 - another's code may raise anything
-        return None
 
 
 async def run_tool(ruling: "Ruling", run: Callable[..., Awaitable[Any]], /, *args: Any, **kwargs: Any) -> Any:

@@ -49,12 +49,12 @@ from toolgate_orchestrator.turn.llm.pace import slow_down
 from toolgate_orchestrator.turn.llm.provider_stream import OnText
 from toolgate_orchestrator.turn.llm.request import (
     Llm,
-    LlmFailure,
     RequestDenial,
     Rulers,
     choose_provider,
     model_of,
 )
+from toolgate_orchestrator.turn.llm.ruled_error import LlmFailure
 from toolgate_orchestrator.turn.points import PointGate, PointRuling
 from toolgate_orchestrator.turn.session_tree import place_of
 from toolgate_orchestrator.turn.turn_end import (
@@ -407,8 +407,7 @@ class Turn:
             await self._store_partial(self.llm.partial)
             if self.loop.raises_provider_errors:
                 raise failed.error from None
-            told = await self.rule_on_output(str(failed))
-            return TurnEnd(told.text, "error", self.loop.error_status)
+            return TurnEnd(str(failed), "error", self.loop.error_status)
 
     def _deny(self, reason: str) -> TurnEnd:
         """Return the end of a turn that may not begin."""
@@ -466,7 +465,7 @@ class Turn:
         except LlmDenial as denied:
             return "\n".join(filter(None, [self.llm.said, str(denied)]))
         except LlmFailure as failed:
-            answer = self.llm.partial or self.llm.said or (await self.rule_on_output(str(failed))).text
+            answer = self.llm.partial or self.llm.said or str(failed)
             await self._store_partial(answer)
             return answer
 

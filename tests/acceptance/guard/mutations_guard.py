@@ -141,7 +141,7 @@ MUTANTS = (
     Mutant(
         "guard",
         "an error is raised as the tool raised it",
-        f"{_GUARD}/results.py",
+        f"{ORCHESTRATOR}/decision/results/given_result.py",
         "    if not given.changed:\n        return error\n",
         "    if True:\n        return error\n",
         "test_guard_results.py::test_an_error_is_a_result_and_bears_nothing_of_what_was_hidden",

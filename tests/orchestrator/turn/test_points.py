@@ -200,15 +200,109 @@ async def test_an_error_that_becomes_the_answer_is_ruled_on_as_one(
         assert SECRET not in str(await a.messages())
 
 
+def hide_in_text(call: Any) -> Any:
+    text = call.tool_input["text"].replace(SECRET, "[withheld]")
+    return Modify(tool="turn:output", arguments={"text": text}) if "[" in text else Continue()
+
+
+def failing_with_the_secret() -> LLMError:
+    error = LLMError(f"bad key {SECRET}", status_code=401, provider=SECRET)
+    error.__cause__ = ValueError(SECRET)
+    error.add_note(SECRET)
+    return error
+
+
+async def run_turn(a: Any, made: Any) -> Any:
+    """Return the answer of a turn, or what the loop raises: a session raises another error with its words."""
+    get = a.session.coordinator.get
+    parts = (get("context"), get("providers"), get("tools"), a.hooks)
+    try:
+        return await made.execute("hello", *parts, coordinator=a.session.coordinator)
+    except LLMError as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    ("point", "answer", "shown"),
+    [
+        ("turn:output", hide_in_text, "bad key [withheld]"),
+        ("turn:output", Deny(reason="no"), "The language model's answer is withheld: no"),
+        ("llm:request", mask_secret, "bad key [withheld: key]"),
+        ("llm:request", Deny(reason="no"), "its error is withheld: no"),
+        ("llm:request", Replace(result="ask later"), "ask later"),
+    ],
+)
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_what_is_hidden_of_a_providers_error_is_seen_by_nobody(
+    agent: Any, llm: Any, bus: RuledBus, caplog: Any, loop: str, point: str, answer: Any, shown: str
+) -> None:
+    phases: tuple[Any, ...] = ("result",) if point == "llm:request" else SELECT
+    await bus.scheduler(answer, phases=phases, tools=(point,))
+    async with agent(llm=llm([failing_with_the_secret()])) as a:
+        ended = await run_turn(a, await bus.listens(a, loop))
+        if loop == "loop-events":
+            assert ended.endswith(shown)
+        else:
+            assert (type(ended), str(ended)) == (LLMError, shown)
+        (told,) = a.told("provider:error")
+        assert told["error"] == {"type": "LLMError", "msg": shown}
+        assert told["status_code"] == 401
+        assert SECRET not in await everything_seen(a, caplog)
+    (fact,) = bus.facts("provider:error")
+    assert (fact["error"], fact["signal"]) == ("LLMError", "401")
+    assert SECRET not in str(bus.facts())
+    left, seen = [ended], list[Any]()
+    while left:
+        one = left.pop()
+        if isinstance(one, BaseException) and one not in seen:
+            seen.append(one)
+            left += [one.__cause__, one.__context__]
+    assert SECRET not in str([(repr(one), vars(one)) for one in seen])
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_a_providers_error_of_which_nothing_is_hidden_is_the_providers_own(
+    agent: Any, llm: Any, bus: RuledBus, loop: str
+) -> None:
+    await bus.scheduler(mask_secret, tools=("llm:request",))
+    await bus.scheduler(Continue(), phases=SELECT, tools=("turn:output",), name="other")
+    lost = LLMError("lost", status_code=503, provider="far", retryable=True)
+    async with agent(llm=llm([lost])) as a:
+        ended = await run_turn(a, await bus.listens(a, loop))
+        assert ended is lost or (loop, ended) == (
+            "loop-events",
+            "The language model could not answer: LLMError: lost",
+        )
+        (told,) = a.told("provider:error")
+        assert (told["error"]["msg"], told["retryable"], told["status_code"]) == ("lost", True, 503)
+    assert [call.result for call in bus.seen if call.phase == "result"] == ["LLMError: lost"]
+
+
+@pytest.mark.parametrize("point", ["turn:output", "llm:request"])
+async def test_what_is_hidden_of_a_judges_error_is_no_reason_that_anybody_reads(
+    agent: Any, llm: Any, says: Any, bus: RuledBus, caplog: Any, point: str
+) -> None:
+    is_result = point == "llm:request"
+    phases: tuple[Any, ...] = ("result",) if is_result else SELECT
+    await bus.scheduler(mask_secret if is_result else hide_in_text, phases=phases, tools=(point,))
+    model = judging(llm, [[says("one")]], [failing_with_the_secret()])
+    async with agent(llm=model) as a:
+        heard = progress_of(a)
+        set_goal(a)
+        await bus.listens(a, "loop-events")
+        assert await a.ask() == "one"
+        (ended,) = heard
+        assert ended["state"] == "error"
+        assert ended["reason"] == ("bad key [withheld: key]" if is_result else "bad key [withheld]")
+        assert SECRET not in await everything_seen(a, caplog)
+        assert SECRET not in str([request for _, request, _ in model.judged])
+
+
 @pytest.mark.parametrize("loop", LOOPS)
 async def test_the_words_of_a_goals_judge_are_texts_for_the_user(
     agent: Any, llm: Any, says: Any, bus: RuledBus, loop: str
 ) -> None:
-    def hide(call: Any) -> Any:
-        text = call.tool_input["text"].replace(SECRET, "[withheld]")
-        return Modify(tool="turn:output", arguments={"text": text}) if "[" in text else Continue()
-
-    await bus.scheduler(hide, phases=SELECT, tools=("turn:output",))
+    await bus.scheduler(hide_in_text, phases=SELECT, tools=("turn:output",))
     model = judging(llm, [[says("one")], [says("two")]], [f"NO\nit is {SECRET}", f"YES\n{SECRET}"])
     async with agent(llm=model) as a:
         heard = progress_of(a)

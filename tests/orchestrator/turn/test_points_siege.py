@@ -43,7 +43,7 @@ class RandomLlm:
         self.requests.append(request)
         chance, number = self.chance, len(self.requests)
         if chance.random() < 0.05:
-            raise LLMError("lost")
+            raise LLMError(f"lost {SECRET}")
         names = chance.choices(["a", "bad", "nowhere"], k=chance.choice([0, 1, 1, 2, 3]))
         if number % 4 == 0 or request.tool_choice == "none":
             names = []
@@ -66,7 +66,7 @@ class RandomLlm:
             else:
                 yield {"type": f"{block.type}.delta", "text": getattr(block, block.type)}
         if self.chance.random() < 0.05:
-            raise LLMError("lost late")
+            raise LLMError(f"lost late {SECRET}")
         yield response
 
     def parse_tool_calls(self, response: Any) -> list[Any]:

@@ -25,10 +25,11 @@ from toolgate_bus.errors import ConfigError, TurnStop
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.decision.question.canonical import call_key
+from toolgate_orchestrator.decision.results.given_result import show_error
 from toolgate_orchestrator.guard.callers import enter_tool, turn_place
 from toolgate_orchestrator.guard.gathered_pieces import run_in
 from toolgate_orchestrator.guard.guard import Guard
-from toolgate_orchestrator.guard.results import EndReport, show_error
+from toolgate_orchestrator.guard.results import EndReport
 from toolgate_orchestrator.guard.ruling import Ruling
 
 

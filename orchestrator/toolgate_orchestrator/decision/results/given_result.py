@@ -1,13 +1,15 @@
-"""A result as the LLM gets it, and the sentences for one that it does not get."""
+"""A result, or an error, as the LLM gets it, and the sentences for one that it does not get."""
 
+import json
 from collections.abc import Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, overload
 
+from toolgate_bus.errors import ToolgateError
 from toolgate_bus.protocol.events import MaskedPart
-from toolgate_bus.ruling.results import hide_texts
+from toolgate_bus.ruling.results import SHORT, hide_texts
 
 from toolgate_orchestrator.decision.question.question import UnreadableQuestion
-from toolgate_orchestrator.decision.results.outgoing_result import OutgoingResult, read_result
+from toolgate_orchestrator.decision.results.outgoing_result import OutgoingResult, own_words, read_result
 
 ResultOutcome = Literal["released", "masked", "replaced", "withheld"]
 """What became of a result; `masked` and `replaced` also if both were done, by the stronger."""
@@ -90,3 +92,42 @@ def describe_parts(parts: Sequence[MaskedPart]) -> str:
 def finish(outgoing: OutgoingResult, value: Any) -> Any:
     """Return a ruled value, with the mark if its end was cut off."""
     return f"{value}{cut_mark(outgoing.cut)}" if outgoing.cut and isinstance(value, str) else value
+
+
+@overload
+def show_error(error: Exception, given: GivenResult) -> Exception: ...
+@overload
+def show_error(error: str, given: GivenResult) -> str: ...
+def show_error(error: Exception | str, given: GivenResult) -> Exception | str:
+    """Return an error as it may be seen; the same one if nothing of it was hidden.
+
+    Otherwise it is a new error of the same kind, else a ToolgateError. It has no cause, context or notes.
+    """
+    if not given.changed:
+        return error
+    text = given.value if isinstance(given.value, str) else json.dumps(given.value, ensure_ascii=False)
+    if isinstance(error, str):
+        return text
+    if given.outcome == "masked":
+        text, _, mark = text.rpartition("\n") if given.is_cut else (text, "", "")
+        text = own_words(text.removeprefix(f"{type(error).__name__}: "))
+        text = f"{text}\n{mark}" if mark else text
+    return _make_like(error, text) or ToolgateError(text)
+
+
+def _make_like(error: Exception, text: str) -> Exception | None:
+    """Return an error of this kind with this text and nothing else; None if it cannot be made."""
+    kind = type(error)
+    try:
+        made = kind(text)
+        says_more = made.args != (text,) or str(made) not in (text, repr(text))
+        if type(made) is not kind or made is error or says_more:
+            return None
+        return made if all(_says_nothing(one) or one == text for one in vars(made).values()) else None
+    except Exception:  # noqa: BLE001 - another's code may raise anything
+        return None
+
+
+def _says_nothing(value: Any) -> bool:
+    """Return whether a value is too short to hold a hidden text: a flag, or a number such as 1.0."""
+    return value is None or type(value) is bool or (type(value) in (int, float) and len(repr(value)) < SHORT)

@@ -249,7 +249,7 @@ class GoalPursuit:
         # Injections of hooks on these requests stay out of the conversation.
         hooks = Hooks(turn.hooks.hooks, self._coordinator, Injections())
         try:
-            answer = await self._side.ask(system, user, hooks, turn.note, turn.llm_gate)
+            answer = await self._side.ask(system, user, hooks, turn.note, turn.llm_gate, turn.rule_on_output)
         except Exception:
             self._check(turn)
             raise

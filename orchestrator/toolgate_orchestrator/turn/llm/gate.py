@@ -159,14 +159,20 @@ class LlmGate:
         call = self._make_call(asked, f"llm-{uuid.uuid4().hex}", iteration)
         return Admission("", target, asked["input_tokens"], call)
 
-    async def give(self, admission: Admission, answer: Any) -> GivenResult:
-        """Return an answer as it may be seen. A fault of the gate, or a cancellation, withholds it."""
+    async def give(self, admission: Admission, answer: Any, *, success: bool = True) -> GivenResult:
+        """Return an answer, or an error, as it may be seen. A fault of the gate, or a cancellation, withholds
+        it."""
         given: GivenResult | None = None
         try:
             with CancellationWatch(wait_while(self._stopping, self._approvals)):
                 on_hold = self._holds.report_for(admission.call.id)
                 given = await self._session.give(
-                    admission.call, admission.ruling, answer, ask=self._approvals, on_hold=on_hold
+                    admission.call,
+                    admission.ruling,
+                    answer,
+                    success=success,
+                    ask=self._approvals,
+                    on_hold=on_hold,
                 )
         except Exception as error:  # noqa: BLE001 - a fault of the gate must not show what it should rule on
             logger.error("the gate failed on an answer of the language model: %s", where(error))

@@ -48,28 +48,22 @@ from toolgate_orchestrator.turn.llm.provider_stream import (
 )
 from toolgate_orchestrator.turn.llm.request_budget import CHARACTERS_PER_TOKEN, Build, RequestFitter
 from toolgate_orchestrator.turn.llm.ruled_answer import replace_text, send_answer, use_ruling
+from toolgate_orchestrator.turn.llm.ruled_error import LlmFailure, rule_on_error
 from toolgate_orchestrator.turn.loop_config import LoopConfig
 from toolgate_orchestrator.turn.points import TURN_OUTPUT, PointGate
 from toolgate_orchestrator.turn.values.messages import chat_request, text_of
 from toolgate_orchestrator.turn.values.result_images import lift_images
-from toolgate_orchestrator.turn.values.tool_signals import signals_of
 
 REQUEST_RETENTION: Final = "context.request_retention"
 """Capability of a context: a function that keeps named reminders whole in a request's view."""
 TURN_START: Final = "turn_start"
 """`phase` of provider:request if it is emitted before the user's prompt is stored."""
 _UNRANKED = float("inf")
+_UNKNOWN: Final = ChatRequest(messages=[])
+"""A request that failed before it was made."""
 
 
-class LlmFailure(Exception):  # noqa: N818 - control flow inside the turn engine, caught by it
-    """The provider could not answer; the text is fit for the user."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(f"The language model could not answer: {type(error).__name__}: {error}")
-        self.error = error
-
-
-class RequestDenial(Exception):  # noqa: N818 - as above
+class RequestDenial(Exception):  # noqa: N818 - control flow inside the turn engine, caught by it
     """A hook on provider:request refused the request."""
 
 
@@ -183,7 +177,7 @@ class Llm:
         self._admission, self.withheld = None, False
         self._apart = self._spoken
         build = self._builder(*await self._announce(specs, notes), specs, tool_choice)
-        started = time.monotonic()
+        started, failed = time.monotonic(), None
         try:
             fit = await self._fitter.fit(build)
             await self._pace.wait(self.iterations)
@@ -198,18 +192,14 @@ class Llm:
                 tell_usage(span, usage_of(reply.response))
         except LlmDenial:
             raise
-        except Exception as error:
-            self.broken = True
-            begun = self._reading is not None and self._reading.has_begun
-            used = self._guess_usage(self._begun) if begun else {}
-            told = {"error": type(error).__name__, **used, **signals_of(error)}
-            self._fact(PROVIDER_ERROR, told, started)
-            await self._on_error(error)
-            raise LlmFailure(error) from error
+        except Exception as error:  # noqa: BLE001 - whatever a provider raises, its request has failed
+            failed = error
         except asyncio.CancelledError:
             if self._sent is not None:
                 self._fact(USAGE, {"partial": True, **self._guess_usage(self._begun)}, started)
             raise
+        if failed is not None:  # outside of the handler: no context bears what was hidden of it
+            raise await self._fail(failed, purpose, started)
         self._pace.note_answer()
         response, usage = reply.response, usage_of(reply.response)
         total = (usage or {}).get("total_tokens")
@@ -344,8 +334,8 @@ class Llm:
         try:
             return await self._messages()
         except ContextLengthError as error:
-            await self._on_error(error)
-            raise LlmFailure(error) from error
+            failed = error
+        raise await self._fail(failed, ANSWER, time.monotonic())
 
     def _builder(
         self,
@@ -463,19 +453,24 @@ class Llm:
             "tool_calls": calls,
         }
 
-    async def _on_error(self, error: Exception) -> None:
-        retryable = getattr(error, "retryable", False)
-        await self._hooks.consult(
-            PROVIDER_ERROR,
-            {
-                "provider": self.name,
-                "model": self.model,
-                "iteration": self.iterations,
-                "error": {"type": type(error).__name__, "msg": str(error)},
-                "retryable": retryable is True,
-                "status_code": getattr(error, "status_code", None),
-            },
+    async def _fail(self, error: Exception, purpose: str, started: float) -> LlmFailure:
+        """Rule on a provider's error, announce it, and return the failure for the loop."""
+        self.broken = True
+        begun = self._reading is not None and self._reading.has_begun
+        used = self._guess_usage(self._begun) if begun else {}
+        gate, points, asked = self._gate, self._points, self._admission
+        if asked is None and gate is not None:
+            asked = gate.describe(self._target, _UNKNOWN, self.iterations, purpose)
+        ruled = await rule_on_error(
+            error,
+            lambda told: self._fact(PROVIDER_ERROR, used | told, started),
+            gate,
+            asked,
+            None if points is None else points.rule_on_output,
         )
+        about = {"provider": self.name, "model": self.model, "iteration": self.iterations}
+        await self._hooks.consult(PROVIDER_ERROR, {**about, **ruled.payload})
+        return LlmFailure(ruled)
 
 
 def choose_provider(

@@ -28,8 +28,8 @@ from toolgate_orchestrator.turn.llm.gate import GOAL, Admission, AnswerWithheld,
 from toolgate_orchestrator.turn.llm.provider_stream import Reply, usage_of
 from toolgate_orchestrator.turn.llm.request import choose_provider, model_of
 from toolgate_orchestrator.turn.llm.ruled_answer import send_answer, use_ruling
+from toolgate_orchestrator.turn.llm.ruled_error import RuleOnOutput, rule_on_error
 from toolgate_orchestrator.turn.values.messages import text_of
-from toolgate_orchestrator.turn.values.tool_signals import signals_of
 
 logger = logging.getLogger(__name__)
 
@@ -68,9 +68,17 @@ class SideRequests:
         self._cause = ""
         """Reason that no model has the role."""
 
-    async def ask(self, system: str, user: str, hooks: Hooks, note: Note, gate: LlmGate | None = None) -> str:
-        """Return the answer's text. Raise the provider's errors, LlmDenial, or RuntimeError for a hook's
-        refusal."""
+    async def ask(
+        self,
+        system: str,
+        user: str,
+        hooks: Hooks,
+        note: Note,
+        gate: LlmGate | None = None,
+        rule_on_output: RuleOnOutput | None = None,
+    ) -> str:
+        """Return the answer's text. Raise the provider's errors as they may be seen, LlmDenial, or
+        RuntimeError for a hook's refusal."""
         chosen = self._chosen = self._chosen or await self._choose()
         told = {"provider": chosen.name, "model": chosen.model or model_of(chosen.provider), "iteration": 0}
         consulted = await hooks.consult(PROVIDER_REQUEST, told)
@@ -86,15 +94,20 @@ class SideRequests:
         model = chosen.model or model_of(chosen.provider)
         about = {"provider": chosen.name, "model": model, "iteration": 0}
         named = {key: value for key, value in {**about, **decision}.items() if value is not None}
-        started = time.monotonic()
+        started, failed = time.monotonic(), None
         try:
             response = await self._complete(chosen, request)
-        except Exception as error:
-            if decision:
-                told = {"error": type(error).__name__, **named, **signals_of(error)}
-                note(PROVIDER_ERROR, {**told, **seconds_since(started)})
-            await hooks.consult(PROVIDER_ERROR, {**about, **_describe(error)})
-            raise
+        except Exception as error:  # noqa: BLE001 - whatever a provider raises, its request has failed
+            failed = error
+        if failed is not None:  # outside of the handler: no context bears what was hidden of it
+
+            def tell(told: dict[str, Any]) -> None:
+                if decision:
+                    note(PROVIDER_ERROR, {**told, **named, **seconds_since(started)})
+
+            ruled = await rule_on_error(failed, tell, gate, asked, rule_on_output)
+            await hooks.consult(PROVIDER_ERROR, {**about, **ruled.payload})
+            raise ruled.error
         note(USAGE, {**(usage_of(response) or {}), **named, **seconds_since(started)})
         text = text_of(response)
         return text if asked is None or gate is None else await _rule_on_answer(gate, asked, text)
@@ -180,15 +193,6 @@ async def _rule_on_answer(gate: LlmGate, asked: Admission, text: str) -> str:
     if given.outcome == "withheld":
         raise AnswerWithheld(given)
     return text_of(use_ruling(reply, sent, given).response) if given.changed else text
-
-
-def _describe(error: Exception) -> dict[str, Any]:
-    """Return a provider's error as payload for hooks."""
-    return {
-        "error": {"type": type(error).__name__, "msg": str(error)},
-        "retryable": getattr(error, "retryable", False) is True,
-        "status_code": getattr(error, "status_code", None),
-    }
 
 
 def _find(wanted: str, providers: Mapping[str, Any]) -> tuple[str, Any] | None:
