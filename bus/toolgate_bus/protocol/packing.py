@@ -91,19 +91,6 @@ def pack(value: Any) -> bytes:
         raise CodecError("malformed", type(error).__name__) from None
 
 
-def pack_exactly(value: Any, size: int) -> bytes:
-    """Pack a value that is read as it was: no subclass, no tuple. Raises CodecError for any other.
-
-    Whole numbers have at most 64 bits. Bytes, and keys that are no texts, are packed as well. `size` is about
-    how many bytes it takes.
-    """
-    try:
-        packed: bytes = msgpack.packb(value, strict_types=True, buf_size=size)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise CodecError("malformed", type(error).__name__) from None
-    return packed
-
-
 def size(value: Any) -> int:
     """Return the bytes that a value takes on the wire. Raises CodecError if it cannot travel."""
     return len(pack(value))

@@ -1,17 +1,19 @@
 """Writes JSON that every program reads alike, and reads it again, in a quarter of the time of `read_json`."""
 
+from gc import get_referents
+from math import isfinite
+from operator import length_hint
 from typing import Any, Final
 
 import orjson
 
-from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol.json_values import MAX_BYTES, MAX_DEPTH, TOO_DEEP, NotJson, is_deeper, read_json
-from toolgate_bus.protocol.packing import pack_exactly
 
 _AS_THEY_ARE: Final = (
     orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 )
 """Options with which orjson refuses what it would otherwise write in a form of its own."""
+_KINDS: Final = frozenset((str, dict, list, int, float, bool, type(None)))
 
 
 def read_written(text: bytes, *, limit: int = MAX_BYTES) -> Any:
@@ -29,25 +31,43 @@ def read_written(text: bytes, *, limit: int = MAX_BYTES) -> Any:
     return read_json(text, limit=limit)
 
 
-def write_json(value: Any) -> bytes:
+def write_json(value: Any, limit: int = MAX_BYTES) -> bytes:
     """Return a value in JSON without blanks. Raises NotJson for a value that `read_json` cannot return.
 
     Each value in it is of exactly a type of JSON's: elsewhere a subclass may be written in its own way. Whole
-    numbers have at most 64 bits.
+    numbers have at most 64 bits. A value that surely takes more than `limit` bytes is not written, however
+    few objects it is made of.
     """
-    # Both writers have to accept it. orjson refuses bytes, and keys that are no texts. msgpack refuses what
-    # orjson takes for something else: tuples, enumerations, UUIDs.
     try:
+        _check(value, limit)
         text = orjson.dumps(value, None, _AS_THEY_ARE)
-        packed = pack_exactly(value, len(text))
-    except (TypeError, CodecError) as error:
+    except TypeError as error:  # a key that is no text, half a character, a large number
         raise NotJson(str(error)) from None
     if _is_too_deep(text, value):
         raise NotJson(TOO_DEEP)
-    # orjson writes null for a number that is not finite; in msgpack's bytes each float begins with 0xCB.
-    if b"\xcb" in packed and b"null" in text and orjson.loads(text) != value:
-        raise NotJson("a number is not finite")
     return text
+
+
+def _check(value: Any, left: int) -> None:
+    """Raise NotJson for a value that orjson would write in another form, or in more than `left` bytes.
+
+    A list may stand in another one many times over, as YAML's aliases do: a value counts wherever it stands.
+    """
+    level = [value]
+    while level:
+        kinds = set(map(type, level))
+        if not kinds <= _KINDS:
+            raise NotJson("it holds a value that JSON has not")
+        if float in kinds and not all(isfinite(one) for one in level if type(one) is float):
+            raise NotJson("a number is not finite")
+        left -= sum(map(length_hint, level))  # a text takes its characters, a list a byte for each value
+        if dict in kinds:
+            for one in level:
+                if type(one) is dict and left >= 0:
+                    left -= len("".join(one))  # TypeError: a key is no text
+        if left < 0:
+            raise NotJson("it is too long")
+        level = get_referents(*level)  # the values in all maps and lists, in one step
 
 
 def is_written(value: Any, text: bytes) -> bool:

@@ -199,3 +199,35 @@ def test_a_value_that_json_has_not_is_not_written_and_is_not_what_was_written(od
         with pytest.raises(NotJson):
             write_json(value)
         assert not is_written(value, b"[]")
+
+
+@given(json_values)
+def test_a_value_is_written_wherever_it_fits(value):
+    assume(not holds_odd(value))
+    text = write_json(value)
+    assert write_json(value, len(text)) == text
+
+
+def many_times_over(value, levels):
+    for _ in range(levels):
+        value = [value] * 10
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        many_times_over("lol", 5),
+        many_times_over({"a": 1, "b": True}, 5),
+        ["x" * 10_000] * 100,
+        [{"x" * 10_000: 1}] * 100,
+        [[], ["x" * 10_000] * 99, "x"],
+    ],
+    ids=["a text", "a map", "a long text", "a long key", "beside others"],
+)
+def test_what_stands_in_many_places_counts_at_each_of_them(value):
+    with pytest.raises(NotJson, match="it is too long"):
+        write_json(value, 65_536)
+    assert len(write_json(value)) > 65_536
+    with pytest.raises(NotJson, match="it is too long"):
+        write_json(many_times_over(value, 30))

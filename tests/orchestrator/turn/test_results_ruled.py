@@ -90,6 +90,25 @@ async def test_a_denied_result_is_withheld_and_the_llm_is_told_that_the_tool_ran
         assert "The tool ran, but its result is withheld: it is secret" in result
 
 
+@pytest.mark.parametrize("is_ruled", [True, False], ids=["ruled", "unruled"])
+@pytest.mark.parametrize("levels", [6, 30])
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_a_result_that_holds_one_value_many_times_over_ends_at_some_length(
+    agent: Any, tool: Any, llm: Any, wants: Any, bus: RuledBus, loop: str, levels: int, is_ruled: bool
+) -> None:
+    value: Any = "lol"
+    for _ in range(levels):
+        value = [value] * 10
+    if is_ruled:
+        await bus.scheduler(Continue())
+    async with agent(llm=llm([wants("c1", "look")]), tools=[giving(tool, {"all": (value,)})]) as a:
+        await bus.listens(a, loop)
+        assert await a.ask() == "done"
+        (result,) = sent_results(a.requests[-1])
+        assert 60_000 < len(result) < 4_000_000
+        assert ("[cut off here" if is_ruled else "more was left out") in result
+
+
 @pytest.mark.parametrize("loop", LOOPS)
 async def test_a_replaced_result_is_the_one_that_everybody_sees(
     agent: Any, tool: Any, llm: Any, wants: Any, bus: RuledBus, caplog: Any, loop: str

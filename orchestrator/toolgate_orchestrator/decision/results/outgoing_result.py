@@ -16,7 +16,7 @@ from math import isfinite
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.protocol.events import Mask, MaskedPart, SentResult
-from toolgate_bus.protocol.json_values import MAX_DEPTH, NotJson, read_json, same_json
+from toolgate_bus.protocol.json_values import MAX_BYTES, MAX_DEPTH, NotJson, read_json, same_json
 from toolgate_bus.protocol.packing import make_readable
 from toolgate_bus.protocol.written_json import is_written, write_json
 from toolgate_bus.ruling.results import ROOT, UnknownPart, check_parts, hide_texts, mask_parts, path_to
@@ -27,6 +27,9 @@ from toolgate_orchestrator.decision.question.redact import HIDDEN, Redactor
 from toolgate_orchestrator.decision.results.shown_values import to_shown
 
 _MAX_NODES: Final = 200_000
+_MAX_MEASURED: Final = 4 << 20
+"""Characters and values of a result up to which its whole length is told. Of a longer one no more is read
+than that, or than can be sent: a few bytes of YAML with aliases may stand for any length."""
 _MAX_BITS: Final = 13_280
 """Most bits of a whole number that everybody reads: 4,000 digits in JSON."""
 _MAX_ERROR: Final = 262_144
@@ -170,7 +173,7 @@ def send_result(
         if len(data) <= limit:
             value = result if result.isascii() else data.decode()
             return OutgoingResult(value, SentResult("text", data, success), len(data))
-    written = write_plain(result)
+    written = write_plain(result, _MAX_MEASURED)
     if written is not None and len(written) <= limit:
         if not redaction.is_needed:
             return OutgoingResult(_UNREAD, SentResult("json", written, success), len(written))
@@ -222,12 +225,15 @@ def explain_mask(outgoing: OutgoingResult, mask: Mask) -> str:
     return ""
 
 
-def write_plain(result: Any) -> bytes | None:
-    """Return a map or list of plain values in JSON; None for other values, and if not all read it alike."""
+def write_plain(result: Any, limit: int = MAX_BYTES) -> bytes | None:
+    """Return a map or list of plain values in JSON; None for other values, and if not all read it alike.
+
+    None, too, for a value that surely takes more than `limit` bytes.
+    """
     if type(result) not in (dict, list):
         return None
     try:
-        return write_json(result)
+        return write_json(result, limit)
     except NotJson:
         return None
 
@@ -242,29 +248,33 @@ def read_result(result: Any, most: int | None = None) -> Any:
         return result if result.isascii() else make_readable(result)
     if isinstance(result, BaseException):
         return make_readable(describe_error(result))
-    return _ResultReading(_MAX_NODES if most is None else most, leaves_out=most is not None).read(
-        to_shown(result)
-    )
+    reading = _ResultReading() if most is None else _ResultReading(most, _MAX_MEASURED, leaves_out=True)
+    return reading.read(to_shown(result))
 
 
 def _read_held(result: Any) -> Any:
     """Return what a value holds, to tell whether it is changed: what it computes may differ each time."""
     if isinstance(result, str | BaseException):
         return read_result(result)
-    return _ResultReading(_MAX_NODES, leaves_out=True).read(to_plain(result))
+    return _ResultReading(leaves_out=True).read(to_plain(result))
 
 
 class _ResultReading:
-    """Reads a value as JSON that every program reads alike. Raises UnreadableQuestion."""
+    """Reads a value as JSON that every program reads alike. Raises UnreadableQuestion.
 
-    def __init__(self, left: int, *, leaves_out: bool) -> None:
-        self._left, self._leaves_out = left, leaves_out
+    What stands in several places, as with YAML's aliases, counts at each.
+    """
+
+    def __init__(
+        self, values: int = _MAX_NODES, characters: int = MAX_BYTES, *, leaves_out: bool = False
+    ) -> None:
+        self._values, self._characters, self._leaves_out = values, characters, leaves_out
 
     def read(self, value: Any, depth: int = MAX_DEPTH) -> Any:
         kind = type(value)
-        self._left -= 1
+        self._values -= 1
         if kind is str:
-            return value if value.isascii() else make_readable(value)
+            return self._text(value)
         if value is None or kind is bool:
             return value
         if kind is int:
@@ -276,14 +286,12 @@ class _ResultReading:
             return [self.read(one, depth - 1) for one in takewhile(self._goes_on, value)]
         if depth and kind is dict:
             return self._read_map(value, depth - 1)
-        text = _text_of(value)
-        self._left -= len(text) if self._leaves_out else 0
-        return text
+        return self._text(_text_of(value))
 
     def _read_map(self, value: dict[Any, Any], depth: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for name, one in takewhile(self._goes_on, value.items()):
-            key = made = make_readable(name) if type(name) is str else _text_of(name)
+            key = made = self._text(name if type(name) is str else _text_of(name))
             while made in found:
                 made = f"{key} {len(found)}"
             found[made] = self.read(one, depth)
@@ -291,9 +299,14 @@ class _ResultReading:
 
     def _goes_on(self, _next: Any) -> bool:
         """Return whether one more value is read. Raises UnreadableQuestion if none may be left out."""
-        if self._left < 0 and not self._leaves_out:
+        goes_on = self._values >= 0 and self._characters >= 0
+        if not goes_on and not self._leaves_out:
             raise UnreadableQuestion("it has too many values")
-        return self._left >= 0
+        return goes_on
+
+    def _text(self, text: str) -> str:
+        self._characters -= len(text)
+        return text if text.isascii() else make_readable(text)
 
 
 def _text_of(value: Any) -> str:

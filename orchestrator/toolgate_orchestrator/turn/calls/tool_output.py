@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from amplifier_core import ToolResult
 from toolgate_bus.protocol.money import micro
 
-from toolgate_orchestrator.turn.values.jsonable import almost_same_json, jsonable, readable
+from toolgate_orchestrator.turn.values.jsonable import almost_same_json, is_huge, jsonable, readable
 from toolgate_orchestrator.turn.values.tool_signals import signals_in
 
 MAX_FOR_LLM: Final = 4_000_000
@@ -128,10 +128,11 @@ def find_replacement(sent: Any, data: Mapping[str, Any]) -> ResultReplacement | 
 
 
 def _text(result: ToolResult) -> str:
+    output = getattr(result, "output", None)
     try:
-        told: Any = result.get_serialized_output()
+        told: Any = jsonable(output) if is_huge(output) else result.get_serialized_output()
     except Exception:  # noqa: BLE001 - an output that JSON cannot say, or whose own methods raise
-        told = jsonable(result.output)
+        told = jsonable(output)
     return readable(told if isinstance(told, str) else json.dumps(jsonable(told)), MAX_FOR_LLM)
 
 

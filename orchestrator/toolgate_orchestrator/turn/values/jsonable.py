@@ -8,7 +8,7 @@ methods of a value do, and values that contain themselves come to an end.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -32,6 +32,34 @@ _DIGITS: Final = 4_000
 def jsonable(value: Any) -> Any:
     """Return the value as exact JSON. A part that JSON cannot hold becomes null or its text."""
     return _json(value, 0, Room())
+
+
+def is_huge(value: Any) -> bool:
+    """Return whether a value has more values or characters than are ever written, at all places together.
+
+    A list may stand in another one many times over, as YAML's aliases do: other programs write it each time.
+    """
+    values, chars, todo = MAX_VALUES, MAX_CHARS, [value]
+    for one in todo:  # it grows meanwhile
+        if isinstance(one, str):
+            chars -= str.__len__(one)
+            continue
+        within = _within(one)
+        values -= len(within)
+        if values < 0 or chars < 0:
+            return True
+        todo += within
+    return chars < 0
+
+
+def _within(value: Any) -> Sequence[Any]:
+    if isinstance(value, dict):
+        return [*dict.keys(value), *dict.values(value)]
+    if isinstance(value, list | tuple):
+        return value
+    if isinstance(value, set | frozenset):
+        return [*value]
+    return [*vars(value).values()] if isinstance(value, BaseModel) else ()
 
 
 def readable(text: str, most: int = MAX_CHARS) -> str:
@@ -132,9 +160,9 @@ def _list(value: Iterable[Any], depth: int, room: Room) -> list[Any]:
 
 
 def _dump(model: BaseModel) -> Any:
-    """Return a model as a dict; a model that fails to serialise itself is read field by field."""
+    """Return a model as a dict; one that fails to serialise itself, or is huge, is read field by field."""
     try:
-        return model.model_dump()
+        return dict(model) if is_huge(model) else model.model_dump()
     except BaseException as error:
         if not theirs(error):
             raise

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from bus_strategies import json_values
@@ -491,6 +491,37 @@ def test_a_text_beyond_the_limit_is_cut_for_the_caller_too():
     assert outgoing.value == "ä" * 500
     assert outgoing.sent == ("text", ("ä" * 500).encode(), True, True)
     assert (outgoing.size, outgoing.cut) == (1200, 200)
+
+
+@pytest.mark.parametrize("levels", [6, 40])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda one: [one] * 10,
+        lambda one: dict.fromkeys("abcdefghij", one),
+        lambda one: (one,) * 10,
+        lambda one: [one, timedelta(1), "x" * 1_000, {"x" * 1_000: one}] * 3,
+    ],
+    ids=["lists", "maps", "tuples", "texts and keys"],
+)
+def test_a_result_that_holds_one_value_many_times_over_is_cut_as_any_long_one(make, levels):
+    value: Any = "lol"
+    for _ in range(levels):
+        value = make(value)
+    outgoing = send(value)
+    assert (outgoing.sent.form, len(outgoing.sent.data), outgoing.sent.is_cut) == ("text", LIMIT, True)
+    assert LIMIT < outgoing.size < 10_000_000
+
+
+@pytest.mark.parametrize(
+    "one", ["lol", "x" * 10_000, timedelta(1)], ids=["a text", "a long text", "an odd value"]
+)
+def test_a_copy_that_holds_one_value_many_times_over_cannot_be_read(one):
+    value = [[one] * 10] * 1_000
+    for _ in range(30):
+        value = [value] * 10
+    with pytest.raises(UnreadableQuestion, match="too many values"):
+        read_result(value)
 
 
 @pytest.mark.parametrize("rows", [[0] * 300_000, [{"a": [None]}] * 300_000, [(0,)] * 150_000])
