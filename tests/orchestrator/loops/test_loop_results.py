@@ -1,6 +1,7 @@
 """Every call has exactly one result, whatever the LLM, the tool or the hooks do."""
 
 import asyncio
+import json
 from decimal import Decimal
 from typing import Any
 
@@ -75,6 +76,17 @@ async def test_the_llm_gets_the_tools_own_serialization_with_or_without_hooks(
             (stored,) = await a.results()
             assert stored == (result.get_serialized_output() if text is not None else stored)
             assert stored == text or text is None
+
+
+@pytest.mark.parametrize("output", [list(range(200_000)), ["x" * 3_500_000]], ids=["values", "characters"])
+async def test_a_large_result_of_which_hooks_get_the_beginning_is_told_whole(
+    agent: Any, tool: Any, calls: Any, output: Any
+) -> None:
+    async with agent([calls("a"), {"text": "ok"}], tools=[tool("a", lambda _: output)]) as a:
+        await a.ask()
+        assert await a.results() == [json.dumps(output)]
+        (told,) = a.told("tool:post")
+        assert told["result"]["output"][:100] == output[:100]
 
 
 async def test_a_hook_that_changes_the_result_changes_what_the_llm_is_told(

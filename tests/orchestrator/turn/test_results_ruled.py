@@ -91,14 +91,13 @@ async def test_a_denied_result_is_withheld_and_the_llm_is_told_that_the_tool_ran
 
 
 @pytest.mark.parametrize("is_ruled", [True, False], ids=["ruled", "unruled"])
-@pytest.mark.parametrize("levels", [6, 30])
 @pytest.mark.parametrize("loop", LOOPS)
 async def test_a_result_that_holds_one_value_many_times_over_ends_at_some_length(
-    agent: Any, tool: Any, llm: Any, wants: Any, bus: RuledBus, loop: str, levels: int, is_ruled: bool
+    agent: Any, tool: Any, llm: Any, wants: Any, bus: RuledBus, loop: str, is_ruled: bool
 ) -> None:
     value: Any = "lol"
-    for _ in range(levels):
-        value = [value] * 10
+    for _ in range(7):
+        value = [value] * 6
     if is_ruled:
         await bus.scheduler(Continue())
     async with agent(llm=llm([wants("c1", "look")]), tools=[giving(tool, {"all": (value,)})]) as a:

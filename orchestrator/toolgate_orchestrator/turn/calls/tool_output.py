@@ -17,6 +17,8 @@ from toolgate_orchestrator.turn.values.tool_signals import signals_in
 
 MAX_FOR_LLM: Final = 4_000_000
 """Most characters of one result; no LLM reads more."""
+_SHARE: Final = 3
+"""A payload has the result twice, and its call: were it cut once more there, a hook would have changed it."""
 _FIELDS = frozenset({"success", "output", "error", "content"})
 
 
@@ -58,8 +60,8 @@ def read_result(result: ToolResult) -> ToolReport:
 def result_for_hooks(result: ToolResult) -> Any:
     """Return the result as exact JSON: `success`, `output`, `error`, and `content` if there is any."""
     if isinstance(result, ToolResult):
-        return jsonable(result)
-    return {field: jsonable(getattr(result, field, None)) for field in ("success", "output", "error")}
+        return jsonable(result, _SHARE)
+    return {field: jsonable(getattr(result, field, None), _SHARE) for field in ("success", "output", "error")}
 
 
 def content_for_llm(result: ToolResult) -> Any:

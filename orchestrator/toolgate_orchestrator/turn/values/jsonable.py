@@ -29,9 +29,12 @@ _DIGITS: Final = 4_000
 """Maximum number of digits of an integer that is written out; Python writes no more than 4,300."""
 
 
-def jsonable(value: Any) -> Any:
-    """Return the value as exact JSON. A part that JSON cannot hold becomes null or its text."""
-    return _json(value, 0, Room())
+def jsonable(value: Any, share: int = 1) -> Any:
+    """Return the value as exact JSON. A part that JSON cannot hold becomes null or its text.
+
+    `share` is the number of such values that one payload holds: each has so much less room.
+    """
+    return _json(value, 0, Room(MAX_VALUES // share, MAX_CHARS // share))
 
 
 def is_huge(value: Any) -> bool:
