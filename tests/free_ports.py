@@ -1,11 +1,14 @@
 """Ports for servers that tests start by themselves, and that must be had again after a kill.
 
 They lie below those that the system gives to whoever connects: one of those may be a client's by the time its
-server begins, or comes back, and a client that calls where nobody is may be connected to itself.
+server begins, or comes back, and a client that calls where nobody is may be connected to itself. Whoever
+found one keeps it from other processes, also while its server is down: by a socket for datagrams, which is
+gone with the process.
 """
 
 import random
 import socket
+from collections import deque
 from pathlib import Path
 from typing import Final
 
@@ -23,16 +26,19 @@ def read_highest(given: str) -> int:
     return first if first >= ENOUGH else USUAL
 
 
+KEPT: Final = 400
+"""So many are kept from others, the latest ones; each takes a descriptor."""
+_kept: deque[socket.socket] = deque()
 HIGHEST: Final = read_highest(GIVEN.read_text()) if GIVEN.exists() else USUAL
 
 
 def find_free_ports(number: int) -> list[int]:
-    """So many that nobody listens at, in any order."""
+    """So many that nobody listens at, in any order; no other process finds them while this one lives."""
     found: list[int] = []
     for port in random.sample(range(LOWEST, HIGHEST), HIGHEST - LOWEST):
         if len(found) == number:
             break
-        if is_free(port):
+        if is_free(port) and _keep(port):
             found.append(port)
     return found
 
@@ -50,4 +56,18 @@ def is_free(port: int) -> bool:
             probe.bind(("127.0.0.1", port))
         except OSError:
             return False
+    return True
+
+
+def _keep(port: int) -> bool:
+    """Keep a port from other processes; whether none of them has it."""
+    keeper = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        keeper.bind(("127.0.0.1", port))
+    except OSError:
+        keeper.close()
+        return False
+    _kept.append(keeper)
+    while len(_kept) > KEPT:
+        _kept.popleft().close()
     return True
