@@ -92,8 +92,8 @@ MUTANTS = (
         "results",
         "a value that is nested too deep for readers is written in one step",
         f"{BUS}/protocol/written_json.py",
-        "    if _is_too_deep(text, value):\n",
-        "    if False:\n",
+        "    for _ in range(MAX_DEPTH + 1):\n",
+        "    for _ in range(MAX_DEPTH + 2):\n",
         f"{_SENT}::test_a_map_of_plain_values_is_written_in_one_step_up_to_the_bounds_of_depth_and_numbers",
     ),
     Mutant(

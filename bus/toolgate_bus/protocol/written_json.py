@@ -13,7 +13,8 @@ _AS_THEY_ARE: Final = (
     orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 )
 """Options with which orjson refuses what it would otherwise write in a form of its own."""
-_KINDS: Final = frozenset((str, dict, list, int, float, bool, type(None)))
+_CONTAINERS: Final = frozenset((dict, list))
+_KINDS: Final = _CONTAINERS | {str, int, float, bool, type(None)}
 
 
 def read_written(text: bytes, *, limit: int = MAX_BYTES) -> Any:
@@ -24,7 +25,8 @@ def read_written(text: bytes, *, limit: int = MAX_BYTES) -> Any:
     try:
         if len(text) <= limit:
             found = orjson.loads(text)
-            if not _is_too_deep(text, found) and orjson.dumps(found) == text:
+            is_deep = text.count(b"[") + text.count(b"{") > MAX_DEPTH and is_deeper(found)
+            if not is_deep and orjson.dumps(found) == text:
                 return found
     except ValueError:  # not all that JSON allows is read so
         pass
@@ -40,12 +42,9 @@ def write_json(value: Any, limit: int = MAX_BYTES) -> bytes:
     """
     try:
         _check(value, limit)
-        text = orjson.dumps(value, None, _AS_THEY_ARE)
+        return orjson.dumps(value, None, _AS_THEY_ARE)
     except TypeError as error:  # a key that is no text, half a character, a large number
         raise NotJson(str(error)) from None
-    if _is_too_deep(text, value):
-        raise NotJson(TOO_DEEP)
-    return text
 
 
 def _check(value: Any, left: int) -> None:
@@ -54,7 +53,7 @@ def _check(value: Any, left: int) -> None:
     A list may stand in another one many times over, as YAML's aliases do: a value counts wherever it stands.
     """
     level = [value]
-    while level:
+    for _ in range(MAX_DEPTH + 1):
         kinds = set(map(type, level))
         if not kinds <= _KINDS:
             raise NotJson("it holds a value that JSON has not")
@@ -63,11 +62,16 @@ def _check(value: Any, left: int) -> None:
         left -= sum(map(length_hint, level))  # a text takes its characters, a list a byte for each value
         if dict in kinds:
             for one in level:
-                if type(one) is dict and left >= 0:
+                if type(one) is dict:
                     left -= len("".join(one))  # TypeError: a key is no text
+                    if left < 0:
+                        break
         if left < 0:
             raise NotJson("it is too long")
+        if kinds.isdisjoint(_CONTAINERS):
+            return
         level = get_referents(*level)  # the values in all maps and lists, in one step
+    raise NotJson(TOO_DEEP)
 
 
 def is_written(value: Any, text: bytes) -> bool:
@@ -76,7 +80,3 @@ def is_written(value: Any, text: bytes) -> bool:
         return orjson.dumps(value, None, _AS_THEY_ARE) == text
     except TypeError:  # what it holds now is no JSON
         return False
-
-
-def _is_too_deep(text: bytes, value: Any) -> bool:
-    return text.count(b"[") + text.count(b"{") > MAX_DEPTH and is_deeper(value)

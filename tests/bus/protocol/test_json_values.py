@@ -230,4 +230,4 @@ def test_what_stands_in_many_places_counts_at_each_of_them(value):
         write_json(value, 65_536)
     assert len(write_json(value)) > 65_536
     with pytest.raises(NotJson, match="it is too long"):
-        write_json(many_times_over(value, 30))
+        write_json(many_times_over(value, 30), 65_536)

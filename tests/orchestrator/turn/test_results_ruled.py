@@ -12,6 +12,7 @@ from amplifier_core.message_models import TextBlock
 from four_loops import LOOPS, sent_results
 from ruled_bus import SECRET, RuledBus, mask_secret
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Replace
+from toolgate_orchestrator.turn.values import jsonable
 
 pytestmark = pytest.mark.pure
 
@@ -93,8 +94,16 @@ async def test_a_denied_result_is_withheld_and_the_llm_is_told_that_the_tool_ran
 @pytest.mark.parametrize("is_ruled", [True, False], ids=["ruled", "unruled"])
 @pytest.mark.parametrize("loop", LOOPS)
 async def test_a_result_that_holds_one_value_many_times_over_ends_at_some_length(
-    agent: Any, tool: Any, llm: Any, wants: Any, bus: RuledBus, loop: str, is_ruled: bool
+    agent: Any,
+    tool: Any,
+    llm: Any,
+    wants: Any,
+    bus: RuledBus,
+    monkeypatch: Any,
+    loop: str,
+    is_ruled: bool,
 ) -> None:
+    monkeypatch.setattr(jsonable, "MAX_VALUES", 30_000)
     value: Any = "lol"
     for _ in range(7):
         value = [value] * 6

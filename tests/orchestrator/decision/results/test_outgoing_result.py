@@ -513,9 +513,7 @@ def test_a_result_that_holds_one_value_many_times_over_is_cut_as_any_long_one(ma
     assert LIMIT < outgoing.size < 10_000_000
 
 
-@pytest.mark.parametrize(
-    "one", ["lol", "x" * 10_000, timedelta(1)], ids=["a text", "a long text", "an odd value"]
-)
+@pytest.mark.parametrize("one", ["lol", "x" * 10_000], ids=["a text", "a long text"])
 def test_a_copy_that_holds_one_value_many_times_over_cannot_be_read(one):
     value = [[one] * 10] * 1_000
     for _ in range(30):
