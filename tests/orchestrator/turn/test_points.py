@@ -1,6 +1,8 @@
 """The points of a turn: who may begin it with what words, what the LLM answered, what the user gets."""
 
+import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
@@ -276,6 +278,26 @@ async def test_a_providers_error_of_which_nothing_is_hidden_is_the_providers_own
         (told,) = a.told("provider:error")
         assert (told["error"]["msg"], told["retryable"], told["status_code"]) == ("lost", True, 503)
     assert [call.result for call in bus.seen if call.phase == "result"] == ["LLMError: lost"]
+
+
+async def test_the_time_that_a_ruling_on_an_error_takes_is_no_time_of_the_request(
+    agent: Any, llm: Any, bus: RuledBus
+) -> None:
+    asked = list[float]()
+
+    async def think_as_long_as_the_request_took(_: Any) -> Any:
+        asked.append(time.monotonic())
+        while time.monotonic() < 2 * asked[0] - began:
+            await asyncio.sleep(0)
+        return Continue()
+
+    await bus.scheduler(think_as_long_as_the_request_took, tools=("llm:request",))
+    async with agent(llm=llm([LLMError("lost")])) as a:
+        made = await bus.listens(a, "loop-basic")
+        began = time.monotonic()
+        await run_turn(a, made)
+    (fact,) = bus.facts("provider:error")
+    assert fact["seconds"] < asked[0] - began
 
 
 @pytest.mark.parametrize("point", ["turn:output", "llm:request"])

@@ -196,7 +196,8 @@ class Llm:
             failed = error
         except asyncio.CancelledError:
             if self._sent is not None:
-                self._fact(USAGE, {"partial": True, **self._guess_usage(self._begun)}, started)
+                told = {"partial": True, **self._guess_usage(self._begun)}
+                self._fact(USAGE, told, seconds_since(started))
             raise
         if failed is not None:  # outside of the handler: no context bears what was hidden of it
             raise await self._fail(failed, purpose, started)
@@ -205,7 +206,7 @@ class Llm:
         total = (usage or {}).get("total_tokens")
         self.tokens += total if isinstance(total, int) else 0
         guess = {"partial": True, **self._guess_usage(text_of(response))} if reply.stopped else {}
-        self._fact(USAGE, usage or guess, started)
+        self._fact(USAGE, usage or guess, seconds_since(started))
         if self._gathers:
             reply = await self._release(reply)
             response = reply.response
@@ -436,10 +437,10 @@ class Llm:
             "tools": [spec.name for spec in specs],
         }
 
-    def _fact(self, event: str, data: Mapping[str, Any], started: float) -> None:
+    def _fact(self, event: str, data: Mapping[str, Any], spent: Mapping[str, float]) -> None:
         if self._note is not None:
             model, decision = self.model, self._decision
-            told = {**data, "provider": self.name, "iteration": self.iterations, **seconds_since(started)}
+            told = {**data, "provider": self.name, "iteration": self.iterations, **spent}
             told |= {"decision_id": decision, "estimated_tokens": self._sent} if decision else {}
             self._note(event, told | ({"model": model} if model else {}))
 
@@ -457,13 +458,13 @@ class Llm:
         """Rule on a provider's error, announce it, and return the failure for the loop."""
         self.broken = True
         begun = self._reading is not None and self._reading.has_begun
-        used = self._guess_usage(self._begun) if begun else {}
+        used, spent = self._guess_usage(self._begun) if begun else {}, seconds_since(started)
         gate, points, asked = self._gate, self._points, self._admission
         if asked is None and gate is not None:
             asked = gate.describe(self._target, _UNKNOWN, self.iterations, purpose)
         ruled = await rule_on_error(
             error,
-            lambda told: self._fact(PROVIDER_ERROR, used | told, started),
+            lambda told: self._fact(PROVIDER_ERROR, used | told, spent),
             gate,
             asked,
             None if points is None else points.rule_on_output,

@@ -100,10 +100,11 @@ class SideRequests:
         except Exception as error:  # noqa: BLE001 - whatever a provider raises, its request has failed
             failed = error
         if failed is not None:  # outside of the handler: no context bears what was hidden of it
+            spent = seconds_since(started)
 
             def tell(told: dict[str, Any]) -> None:
                 if decision:
-                    note(PROVIDER_ERROR, {**told, **named, **seconds_since(started)})
+                    note(PROVIDER_ERROR, {**told, **named, **spent})
 
             ruled = await rule_on_error(failed, tell, gate, asked, rule_on_output)
             await hooks.consult(PROVIDER_ERROR, {**about, **ruled.payload})
