@@ -4,9 +4,9 @@
     python tests/benchmarks/results.py --bytes 65536 --blocks 20 --json
 
 One gate, one scheduler process that is asked about each call and each result, one server. Blocks alternate:
-calls are decided, results are ruled on, as a text and as JSON. The ratio of two sides is the median over
-pairs of blocks. CPU is that of all three processes. The last row has no scheduler for results: each result
-must come back as the very object, without a command to the server.
+calls are decided, results are ruled on: a text, the same text in a content block, and rows of small values.
+The ratio of two sides is the median over pairs of blocks. CPU is that of all three processes. The first line
+has no scheduler for results: each result must come back as the very object, without a command to the server.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def make_results(size: int) -> dict[str, Any]:
     """Return results of this many bytes."""
     text = (WORDS * (size // len(WORDS) + 1))[:size]
     rows = [{"id": number, "name": WORDS[:20], "open": True} for number in range(size // 60)]
-    return {"text": text, "json": {"rows": rows}}
+    return {"text": text, "blocks": [{"type": "text", "text": text}], "json": {"rows": rows}}
 
 
 def find_pids(server: Server, schedulers: Sequence[Any]) -> list[int]:
