@@ -28,6 +28,8 @@ SHORT: Final = 4
 """Characters from which on a hidden text is searched for within other texts; a shorter one must be equal."""
 _LONG_KEY: Final = 12
 """Characters from which on a key of a hidden map is hidden, unless it is a key of what is shown as well."""
+_DATA: Final = re.compile(r"(?:\d\D*){5}|.@.", re.DOTALL)
+"""A key that is no name of a field, such as an account's number or a mail address: it is always hidden."""
 _LEVELS: Final = 8
 """Levels of JSON within texts in which a hidden text is found as it is written there."""
 _ESCAPE: Final = re.compile(
@@ -101,8 +103,10 @@ def mask_parts(value: Any, parts: Sequence[MaskedPart]) -> MaskedResult:
         for first, last, _ in {*spans[path], *joined[path]}:
             hidden |= _read(found[first:last])
     made = _rebuild(value, ROOT, whole, joined)
-    keys = {key for path in whole for key in _keys(find_part(value, path)) if len(key) >= _LONG_KEY}
-    hidden |= keys.difference(_keys(made)) if keys else keys
+    keys = {key for path in whole for key in _keys(find_part(value, path))}
+    hidden |= {key for key in keys if _DATA.search(key)}
+    if names := {key for key in keys if len(key) >= _LONG_KEY}:
+        hidden |= names.difference(_keys(made))
     return MaskedResult(hide_texts(made, hidden), frozenset(hidden))
 
 
@@ -339,7 +343,7 @@ def _keys(value: Any) -> set[str]:
 
 
 def _texts(value: Any) -> set[str]:
-    """Return all texts of a hidden value, and its long numbers. Keys and short numbers stand everywhere."""
+    """Return all texts of a hidden value, and its long numbers. Short numbers stand everywhere."""
     found: set[str] = set()
     level = [value]
     while level:

@@ -254,6 +254,13 @@ def test_spaces_around_a_hidden_text_do_not_save_its_copies_and_spaces_alone_hid
     assert masked(["      ", "a      b"], part("/0")) == ["[withheld]", "a      b"]
 
 
+@pytest.mark.parametrize("key", ["ACC-12345", "4111 1111 1111 1111", "ann@ok.example"])
+def test_keys_of_a_hidden_map_that_are_data_are_hidden_wherever_they_stand(key):
+    value = {"accounts": {key: {}, "name": 1, "line2": 2}, "index": {key: 1}, "log": f"name, line2: {key}"}
+    made = masked(value, part("/accounts"))
+    assert made == {"accounts": "[withheld]", "index": {"[withheld]": 1}, "log": "name, line2: [withheld]"}
+
+
 def test_hidden_texts_that_overlap_elsewhere_leave_no_rest_of_either():
     made = hide_texts("..ABCDEFGHIJKL..", {"ABCDEFGH", "EFGHIJKL"})
     assert made == "..[withheld].."

@@ -73,6 +73,27 @@ def test_of_a_text_that_holds_json_the_value_alone_is_hidden():
     assert "1234" not in json.dumps(left(within, "$result.content.text.ssn"))
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        *("null\n", "42\n", '{"a": 1}\ntrue\n', '{"a": 1}\nWARN: slow\n', '{"a": 1}\n[INFO] user\n'),
+        *("The record:\n```json\n", '```json\n{"a": 1}\n```\n\n```json\n', '{"ssn": 1} is old\n'),
+        *("{'a': 1}\n", '["a",\n 1]\n', "{name} is \n\n\n  "),
+    ],
+)
+def test_json_is_found_in_the_lines_of_a_text_whatever_stands_in_those_between(before):
+    for line in ('{"ssn": "123-45-6789"}\n', "{'ssn': '123-45-6789'}\n"):
+        made = left(f"{before}{line}```\nThat is all.", "$result.ssn")
+        assert "6789" not in made
+        assert made.endswith("\n```\nThat is all.")
+
+
+def test_lines_that_begin_as_json_and_are_none_are_read_within_the_bound():
+    for line in ("[\n", '["a",\n', "[1,\n 2,\n", "[x\n", '"\n', '{"a"\n'):
+        made = left(line * (60_000 // len(line)), "$result.ssn")
+        assert made == Continue() or isinstance(made, Deny) or "withheld" in made
+
+
 def test_each_reading_of_a_path_counts():
     both = {"user.ssn": 1, "user": {"ssn": 2}}
     hidden = "[withheld: ssn]"

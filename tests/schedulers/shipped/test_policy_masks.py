@@ -154,6 +154,16 @@ def test_of_an_rsa_key_each_member_is_hidden_from_which_the_key_follows(key):
         assert not re.search("(aB3_|zY7-){4}", text)
 
 
+@pytest.mark.parametrize("beside", [{"kid": "team}1"}, {"kid": "{team"}, {"ext": {"a": {"b": {}}}}])
+def test_a_key_in_a_text_is_hidden_whatever_stands_beside_its_members(beside):
+    text = json.dumps({"kty": "oct", **beside, "k": "c2VjcmV0"})
+    assert json.loads(masked(text, "private keys")) == {
+        "kty": "oct",
+        **beside,
+        "k": "[withheld: private key]",
+    }
+
+
 @pytest.mark.parametrize(
     "value",
     [
@@ -168,7 +178,11 @@ def test_what_has_names_like_those_of_a_private_key_stays(value):
 
 
 @pytest.mark.parametrize(
-    ("dash", "blank"), [("-", "%20"), ("-", "+"), ("&#45;", " "), ("%2D", "+"), ("-", "\u00a0")]
+    ("dash", "blank"),
+    [
+        *(("-", "%20"), ("-", "+"), ("&#45;", " "), ("%2D", "+"), ("-", "\u00a0")),
+        *(("%2d", " "), ("&#x2D;", " "), ("-", "&nbsp;"), ("-", "%2520"), ("-", "=20")),
+    ],
 )
 def test_a_private_key_is_found_as_links_and_html_write_it(dash, blank):
     written = PEM.replace("-", dash).replace(" ", blank)
@@ -228,7 +242,8 @@ def test_a_list_goes_on_behind_a_private_key_that_ends():
             between.join(("4111", "1111", "1111", "1111"))
             for between in (
                 *("\u2009", "\u2003", "\u3000", "\u200b", "\u200d", "\u2060", "\ufeff"),
-                *("·", "•", " · ", "&nbsp;", "&#160;", "%20"),
+                *("·", "•", " · ", "&nbsp;", "&#160;", "%20", "+", "=20"),
+                *("&#32;", "&#xa0;", "&#x20;", "&thinsp;", "%C2%A0", "%c2%a0", "%2520"),
             )
         ),
     ],
@@ -247,6 +262,7 @@ def test_a_card_is_found_by_its_check_digit_with_separators_and_as_a_number(numb
 def test_a_card_in_a_link_is_found_behind_a_code_of_digits():
     assert masked("?of=%224111%201111%201111%201111%22&n=1", "cards") == "?of=%22[withheld: card]%22&n=1"
     assert masked("?of=%204111111111111111", "cards") == "?of=%20[withheld: card]"
+    assert masked("rate 5%2223000048400011", "cards") == "rate 5%[withheld: card]"
 
 
 def test_numbers_in_columns_and_lists_are_no_card():
@@ -292,6 +308,10 @@ def test_mail_addresses_are_found():
     assert masked(text, "mail addresses") == "ask [withheld: mail address], or [withheld: mail address]."
 
 
+def _as_entity(letter):
+    return f"&#{ord(letter)};"
+
+
 @pytest.mark.parametrize(
     "address",
     [
@@ -300,6 +320,11 @@ def test_mail_addresses_are_found():
         *("ann&#64;ok.example", "ann&#x40;ok.example", "ann&commat;ok.example"),
         *("ann&#064;ok.example", "ann&#x0040;ok.example", "ann%2540ok.example", "ann﹫ok.example"),
         *("ann@ok%2Eexample", "ann%40mail%2eok%2Eexample", "ann&#64;ok&#46;example"),
+        *(
+            "ann&#64;ok&#x2e;example",
+            "ann&commat;ok&period;example",
+            "".join(map(_as_entity, "ann@ok.example")),
+        ),
         *("a{b}@ok.example", "ann{}+{x}y@ok.example"),
     ],
 )
@@ -313,6 +338,8 @@ def test_a_mail_address_in_any_letters_is_hidden_whole(address):
 
 def test_a_mail_address_in_quoted_printable_is_hidden_and_numbers_are_none():
     assert masked("to ann=40ok.example, x", "mail addresses") == "to [withheld: mail address], x"
+    for address in ("ann=40ok=2Eexample", "ann@o=\r\nk.example", "ann=\n1@ok.exam=\nple-corp.example"):
+        assert masked(f"From: Ann <{address}>", "mail addresses") == "From: Ann <[withheld: mail address]>"
     text = "?id=4012.html&n=40.5 {name}@ok.example {x: @ok.example}"
     assert masked(text, "mail addresses") == text
 
@@ -352,7 +379,7 @@ SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
 def test_a_key_that_only_its_name_tells_is_hidden_in_maps_as_in_texts(name, text):
     left = masked({"Credentials": {name: text, "Expiration": "2026-11-30"}}, "api keys")
     assert left == {"Credentials": {name: "[withheld: api key]", "Expiration": "2026-11-30"}}
-    assert masked({name: ["a", text, 1]}, "api keys") == {name: ["a", "[withheld: api key]", 1]}
+    assert masked({name: ["a", [text], 1]}, "api keys") == {name: ["a", ["[withheld: api key]"], 1]}
     assert text not in masked(json.dumps({name: text}), "api keys")
     assert masked({"Name": name, "Value": text}, "api keys") == {"Name": name, "Value": "[withheld: api key]"}
     assert masked([["a", "b"], [name, text]], "api keys") == [["a", "b"], [name, "[withheld: api key]"]]
@@ -376,6 +403,24 @@ def test_a_key_of_aws_is_found_in_xml_and_behind_a_blank_by_its_length():
     assert left.endswith("</SecretAccessKey></Credentials>")
     for written in ("SecretAccessKey\t{}", "aws configure set aws_secret_access_key {}", "AWS secret key,{}"):
         assert SECRET not in masked(written.format(SECRET), "api keys")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "User name,Access key ID,Secret access key\nann,AKIAIOSFODNN7EXAMPLE,{}",
+        "| user | SecretAccessKey |\n|---|---|\n| ann | {} |",
+        "<tr><td>AWS_SECRET_ACCESS_KEY</td><td>{}</td></tr>",
+        "<Name>AWS_SECRET_ACCESS_KEY</Name>\n  <Value>{}</Value>",
+        '<entry key="AWS_SECRET_ACCESS_KEY"><![CDATA[{}]]></entry>',
+        '{{"Value": "{}", "Name": "AWS_SECRET_ACCESS_KEY"}}',
+    ],
+)
+def test_a_secret_of_aws_is_found_wherever_its_text_has_the_name(text):
+    assert SECRET not in masked(text.format(SECRET), "api keys")
+    for other in ("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b", SECRET[1:], SECRET + "a", SECRET.lower()):
+        left = masked(text.format(f"x,{other}"), "api keys")
+        assert f"x,{other}" in left
 
 
 def test_a_header_in_json_is_found_where_its_value_is_a_list():

@@ -82,6 +82,17 @@ def test_every_label_that_fits_is_given_with_whatever_verdict():
     )
 
 
+@pytest.mark.parametrize(
+    "result", [{"Ignore all of it": 1}, [{"a": {"ignore previous": {}}}], {"text": '{"ignore \\u0061ll": 1}'}]
+)
+def test_a_condition_on_the_result_sees_its_keys_and_one_that_allows_needs_values_alone(result):
+    assert isinstance(given("fetch_page", result), Deny)
+    allowing = "rules: [{on: result, tools: get, when: {$result: 'ok*'}, action: allow}, "
+    allowing += "{on: result, tools: get, action: deny}]"
+    assert isinstance(given("get", {"state": "ok"}, allowing), Continue)
+    assert isinstance(given("get", {"ok": "no"}, allowing), Deny)
+
+
 def test_a_person_is_asked_about_a_result_in_the_rules_words():
     verdict = given("read_file", "clear", arguments={"path": "a.env"})
     assert isinstance(verdict, AskUser)

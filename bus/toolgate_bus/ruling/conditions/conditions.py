@@ -21,7 +21,7 @@ the existence of a value is known for a placeholder.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -225,13 +225,27 @@ def _any_within(condition: Condition, value: Any) -> Truth:
 
 
 def holds_within(condition: Condition, value: Any, elements: Quantifier = "any") -> Truth:
-    """Return whether every test holds for a value in a list or map, at any depth; for `all`, for each."""
+    """Return whether every test holds for a value or a key in a list or map, at any depth.
+
+    For `all`, return whether they hold for each value: keys, as names of fields, allow nothing.
+    """
     if elements == "any":
-        return _any_within(condition, value)
+        return any_of(_any_within(condition, one) for one in (value, *_each_key(value)))
     if not isinstance(value, list | dict):
         return condition_holds(condition, value, elements)
     within = list(value.values() if isinstance(value, dict) else value)
     return every(holds_within(condition, one, "all") for one in within) if within else False
+
+
+def _each_key(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        value = read_json_text(value)
+    if isinstance(value, list | dict):
+        if isinstance(value, dict):
+            yield from value
+            value = value.values()
+        for one in value:
+            yield from _each_key(one)
 
 
 def any_glob(globs: Iterable[str], name: str) -> bool:

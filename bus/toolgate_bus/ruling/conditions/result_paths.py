@@ -1,8 +1,8 @@
 """Conditions on the result of a call: `$result` is all of it, `$result.order.id` a value in it. Pure.
 
 A result is a text, or a value of JSON. A path below `$result` also leads into the JSON that a text holds: who
-reads the result reads that, too. `glob` and `matches` on `$result` look at each text in a value of JSON. What
-is redacted in a result, or cut off from it, is unknown.
+reads the result reads that, too. `glob` and `matches` on `$result` look at each text and key in a value of
+JSON. What is redacted in a result, or cut off from it, is unknown.
 """
 
 import re

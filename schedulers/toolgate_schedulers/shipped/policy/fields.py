@@ -32,9 +32,11 @@ _EACH_CHARACTER: Final = 8
 _LAST_WORD: Final = 8
 """Most characters of an escape, or of a name such as `false`, of which the end is cut off."""
 _DECODER: Final = json.JSONDecoder(strict=False)
-_FENCE: Final = re.compile(r"```[^\n]*\n")
+_LINE: Final = re.compile(r"[^\n]*")
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _BETWEEN: Final = re.compile(rf"[{re.escape(BLANK)}]*")
+_BEGIN: Final = ("{", "[", '"')
+_BEGIN_OF_LINE: Final = re.compile(rf"\n[{re.escape(BLANK.replace(chr(10), ''))}]*(?=[{{\[\"])")
 
 
 class Field(NamedTuple):
@@ -134,33 +136,38 @@ class _TextSearch:
         whole = [(0, len(text), rest[0].mark)]
         if text == HIDDEN_PART or self._levels == 0:
             return whole
-        at = self._skip_to_value(0)
-        if text[at : at + 1] not in ("{", "[", '"'):
+        at = self._next_value(0)
+        if at == len(text):
             return None
         self._budget.spend(len(text) * _EACH_CHARACTER)
-        is_read, broken = False, len(text)
+        is_read, is_begun, broken = False, False, len(text)
         try:
-            while text[at : at + 1] in ("{", "[", '"'):
+            while at < len(text):
                 self._has_key = False
-                at = self._read(at, rest)
-                is_read = True
-                at = self._skip_to_value(at)
-        except (ValueError, IndexError) as error:
-            ends = self._is_cut and self._ends_at(error)
-            # What had begun goes on. Of a text that is wrong behind a field, the rest may belong to it.
-            begun = self._open if ends else [*self._open, *((start, name) for start, _, name in self._found)]
-            self._found += [(start, len(text), name) for start, name in begun if start < len(text)]
-            if self._has_key and not ends and isinstance(error, json.JSONDecodeError):
-                broken = error.pos
-            is_read = is_read or ends
-            if not self._found and HIDDEN_PART in text and may_hold_json(text):
-                return whole
+                try:
+                    at = self._next_value(self._read(at, rest))
+                    is_read = True
+                except (ValueError, IndexError) as error:
+                    ends = self._is_cut and self._ends_at(error)
+                    is_begun = is_begun or text[at] == "{"
+                    if self._has_key or self._open or ends or HIDDEN_PART in text:
+                        if self._has_key and not ends and isinstance(error, json.JSONDecodeError):
+                            broken = error.pos
+                        is_read = is_read or ends
+                        self._end_wrong(ends=ends)
+                        if not self._found and HIDDEN_PART in text and may_hold_json(text):
+                            return whole
+                        break
+                    self._budget.spend((getattr(error, "pos", len(text)) - at) * _EACH_CHARACTER)
+                    end = self._end_of(_LINE, at)
+                    is_read = self._read_literal(at, end, rest) or is_read
+                    at = self._next_value(end)
         except RecursionError:
             return whole
         lost = [(broken, len(text), rest[0].mark)] if broken < len(text) else []
         if is_read or self._found:
             return self._found or lost
-        if self._is_cut and text[at] == "{":
+        if self._is_cut and is_begun:
             return whole
         found = self._find_in_literal(rest, whole)
         return lost or None if found is None else found
@@ -177,11 +184,26 @@ class _TextSearch:
     def _has(self, value: Any, rest: Rest) -> bool:
         return any(True for _ in _Search(self._marks, self._budget).walk(value, ROOT, rest))
 
-    def _skip_to_value(self, at: int) -> int:
-        """Return where a value may begin: behind blank characters, and the first line of a block of code."""
+    def _next_value(self, at: int) -> int:
+        """Return where a value may begin: behind blank characters, or in a line below; else the end."""
         at = self._end_of(_BETWEEN, at)
-        fence = _FENCE.match(self._text, at) if at < len(self._text) else None
-        return self._end_of(_BETWEEN, fence.end()) if fence else at
+        if self._text[at : at + 1] in _BEGIN:
+            return at
+        found = _BEGIN_OF_LINE.search(self._text, at)
+        return len(self._text) if found is None else found.end()
+
+    def _end_wrong(self, *, ends: bool) -> None:
+        """Hide what had begun where a value is wrong: behind a field, the rest may belong to it."""
+        begun = self._open if ends else [*self._open, *((start, name) for start, _, name in self._found)]
+        self._found += [(start, len(self._text), name) for start, name in begun if start < len(self._text)]
+
+    def _read_literal(self, start: int, end: int, rest: Rest) -> bool:
+        """Hide a line that holds a field as Python writes it. Return whether it can be read so."""
+        self._budget.spend((end - start) * _EACH_CHARACTER)
+        inner = read_json_text(self._text[start:end])
+        if inner is UNSEEN or (inner is not MISSING and self._has(inner, rest)):
+            self._found.append((start, end, rest[0].mark))
+        return inner is not MISSING
 
     def _read(self, at: int, rest: Rest) -> int:
         """Read the value at a place, and return where it ends. Raises ValueError or IndexError."""

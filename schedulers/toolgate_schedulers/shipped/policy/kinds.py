@@ -1,11 +1,13 @@
 r"""Named kinds of texts that a rule masks: keys and tokens, private keys, cards, mail addresses. Pure.
 
-Each kind finds the parts of one text. All but `cards` are patterns of the linear engine; `cards` are numbers
-whose check digit is right, with separators or without.
+Each kind finds the parts of one text, as it stands: `written_texts` reads what links, HTML and mails write in
+another way. Most are patterns of the linear engine. `cards` are numbers whose check digit is right, with
+separators or without.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import accumulate
 from typing import Final, Literal, NamedTuple
 
 from toolgate_bus.ruling.conditions.patterns import compile_pattern
@@ -20,10 +22,9 @@ MARKS: Final[dict[Kind, str]] = {
 }
 """Name in the mark for each kind."""
 _WORD: Final = r"[A-Za-z0-9_-]"
-_CODE: Final = "%(?:25)?[0-9A-Fa-f]{2}"
-_START: Final = rf"(?:\b|_|{_CODE}|\x1b?\[[0-9;]*[mK])"
-"""Where a key may begin: with a word, or behind `_`, a code of a link (`%3D`), or a colour of a terminal."""
-_IS: Final = rf"['\"]?(?:[\s,'\"]+value['\"]?)?\s{{0,8}}(?:=>|:=|[=:|]|{_CODE})[\s\['\"|>-]{{0,12}}"
+_START: Final = r"(?:\b|_|\x1b?\[[0-9;]*[mK])"
+"""Where a key may begin: with a word, or behind `_` or a colour of a terminal."""
+_IS: Final = r"['\"]?(?:[\s,'\"]+value['\"]?)?\s{0,8}(?:=>|:=|[=:|])[\s\['\"|>-]{0,12}"
 """What may stand between a name and its value: also in tables, and in maps of a name and a value."""
 _AWS: Final = (
     "(?:aws[ _-]?(?:secret|session)?[ _-]?(?:access)?[ _-]?(?:key|token)(?:[ _-]?id)?"
@@ -33,7 +34,7 @@ _AWS: Final = (
 API_KEYS: Final = (
     r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}",
     # Behind a blank or a comma alone, words may follow: so what follows has the length of a secret.
-    rf"(?i){_AWS}(?:(?:{_IS}|>)[A-Za-z0-9/+%][A-Za-z0-9/+=%]{{15,}}|[\s,'\"]{{1,8}}[A-Za-z0-9/+%]{{40,}})",
+    rf"(?i){_AWS}(?:(?:{_IS}|>)[A-Za-z0-9/+][A-Za-z0-9/+=]{{15,}}|[\s,'\"]{{1,8}}[A-Za-z0-9/+]{{40,}})",
     r"gh[pousr]_[A-Za-z0-9]{30,}",
     r"github_pat_[A-Za-z0-9_]{22,}",
     rf"gl(?:pat|ptt|dt|rt|soat|cbt)-{_WORD}{{20,}}",
@@ -57,15 +58,14 @@ API_KEYS: Final = (
     rf"{_START}(?:SK|AC)[0-9a-f]{{32}}\b",
     rf"{_START}do[opr]_v[0-9]_[0-9a-f]{{64}}",
     r"(?i)\bAccountKey=[A-Za-z0-9+/]{40,}=*",
-    rf"{_START}(?:bot)?[0-9]{{8,10}}(?::|{_CODE})AA{_WORD}{{33}}",
+    rf"{_START}(?:bot)?[0-9]{{8,10}}:AA{_WORD}{{33}}",
     r"(?i)\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@'\"]{0,256}:[^\s/'\"]{1,256}@",
 )
 """Keys and tokens of AWS, GitHub, GitLab, OpenAI, Anthropic, Stripe, Slack, Google, npm, PyPI, Hugging Face,
 SendGrid, Twilio, DigitalOcean, Azure, Telegram; JSON Web Tokens, headers, passwords in links."""
-_DASH: Final = r"(?:-|&#45;|%2D)"
-_BLANK: Final = r"(?:[\s+]|%20)"
-_DASHES: Final = rf"{_DASH}{{4}}(?:{_DASH}|{_BLANK})?"
-_ARMOUR: Final = rf"[A-Z0-9\s+%]*PRIVATE{_BLANK}KEY(?:{_BLANK}BLOCK)?(?:{_DASH}|{_BLANK})?{_DASH}{{4}}"
+_BLANK: Final = r"[\s+]"
+_DASHES: Final = rf"-{{4}}(?:-|{_BLANK})?"
+_ARMOUR: Final = rf"[A-Z0-9\s+]*PRIVATE{_BLANK}KEY(?:{_BLANK}BLOCK)?(?:-|{_BLANK})?-{{4}}"
 _BEGIN: Final = rf"{_DASHES}BEGIN{_ARMOUR}"
 _END: Final = rf"{_DASHES}END{_ARMOUR}"
 _LAST_LINE: Final = compile_pattern(_END)
@@ -73,16 +73,12 @@ _MENTIONED: Final = re.compile(rf"{_BEGIN}['\"`]\s?[a-z)]")
 """First line of a private key in code that looks for keys: words follow behind a quotation mark."""
 SECRETS_OF_JWK: Final = ("d", "k", "p", "q", "dp", "dq", "qi", "oth")
 """Members of a JSON Web Key, which has `kty`, that make it a private one."""
-_MEMBERS: Final = r"(?:[^{}]|\{[^{}]*\})*"
-_KIND: Final = r"['\"]kty['\"]"
-_SECRET: Final = rf"['\"](?:[dkpq]|d[pq]|qi)['\"]\s*:\s*['\"]{_WORD}{{16,}}"
 PRIVATE_KEYS: Final = (
     rf"{_BEGIN}(?s:.*?)(?:{_END}|\Z)",
     r"PuTTY-User-Key-File-[0-9](?s:.*)",
     r"AGE-SECRET-KEY-[0-9][A-Z0-9]{50,}",
-    rf"\{{{_MEMBERS}(?:{_KIND}{_MEMBERS}{_SECRET}|{_SECRET}{_MEMBERS}{_KIND}){_MEMBERS}\}}?",
 )
-"""Of OpenSSL, OpenSSH, PGP, SSH2 (which has blanks in its first line), PuTTY, age; the last is of a JWK."""
+"""Of OpenSSL, OpenSSH, PGP, SSH2 (which has blanks in its first line), PuTTY, age."""
 NAMES_OF_KEYS: Final = re.compile(r"(?i)key|token|authorization")
 """Names in a map that tell more of the text behind them than they do by themselves."""
 _NO_MAIL: Final = r"\s@,;:<>()\[\]\"/?=&|{}`*\\"
@@ -92,10 +88,8 @@ _TOP: Final = rf"[^{_NO_HOST}0-9][^{_NO_HOST}]*"
 """Last part of a host: no number, as in `package@1.2.3`."""
 _LOCAL: Final = rf"[^{_NO_MAIL}]+(?:\{{[^{_NO_MAIL}]*\}}[^{_NO_MAIL}]*)*"
 """Part before the `@`. Braces are of it if they are closed in it."""
-_AT: Final = rf"(?:(?:[@＠﹫]|%(?:25)*40|&#0*64;|&#[xX]0*40;|&commat;)[^{_NO_HOST}]|=40[^{_NO_HOST}0-9])"
-"""The `@`, and the first character of the host. Behind `=40` it is no digit: `id=4012.html` is no address."""
-_DOT: Final = r"(?:[.。．｡]|%(?:25)*2[eE]|&#0*46;)"
-MAIL_ADDRESSES: Final = (rf"{_LOCAL}{_AT}[^{_NO_HOST}]*{_DOT}(?:[^{_NO_HOST}]+{_DOT})*{_TOP}",)
+_DOT: Final = "[.。．｡]"
+MAIL_ADDRESSES: Final = (rf"{_LOCAL}[@＠﹫][^{_NO_HOST}]+{_DOT}(?:[^{_NO_HOST}]+{_DOT})*{_TOP}",)
 PATTERNS: Final[dict[Kind, tuple[str, ...]]] = {
     "api keys": API_KEYS,
     "private keys": PRIVATE_KEYS,
@@ -103,9 +97,33 @@ PATTERNS: Final[dict[Kind, tuple[str, ...]]] = {
 }
 
 
+class ToldElsewhere(NamedTuple):
+    """A value that nothing tells but a word anywhere in its text, such as the head of its table."""
+
+    word: re.Pattern[str]
+    value: re.Pattern[str]
+    """Pattern with a group `value`."""
+
+
+TOLD_ELSEWHERE: Final[dict[Kind, ToldElsewhere]] = {
+    "api keys": ToldElsewhere(
+        re.compile(rf"(?i){_AWS}"),
+        re.compile(
+            r"(?<![A-Za-z0-9/+])(?=[a-z0-9/+]*[A-Z])(?=[A-Z0-9/+]*[a-z])(?=[A-Za-z/+]*[0-9])"
+            r"(?P<value>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"
+        ),
+    ),
+    "private keys": ToldElsewhere(
+        re.compile(r"['\"]kty['\"]"),
+        re.compile(rf"['\"](?:[dkpqrt]|d[pq]|qi)['\"]\s{{0,64}}:\s{{0,64}}['\"](?P<value>{_WORD}+)"),
+    ),
+}
+"""Secret access keys of AWS, and secret members of a JSON Web Key; `r` and `t` are in its `oth`."""
+
+
 def is_open(kind: Kind | None, found: str) -> bool:
     """Return whether a part goes on behind the end of its text: a private key whose end is not there."""
-    return kind == "private keys" and found[0] in "-&%" and not is_closed(found)
+    return kind == "private keys" and found[0] == "-" and not is_closed(found)
 
 
 def is_closed(text: str) -> bool:
@@ -121,24 +139,16 @@ def is_mentioned(found: str) -> bool:
 _CARD_DIGITS: Final = range(13, 20)
 _ISSUERS: Final = re.compile(r"4|5[0-8]|2[2-7]|3[0-9]|6")
 """First digits of the numbers of cards."""
-_SIGNS: Final = r" ./_\u00a0\u2000-\u200d\u202f\u2060\u3000\ufeff"
+_SIGNS: Final = r" ./_+\u00a0\u2000-\u200d\u202f\u2060\u3000\ufeff"
 _LINES: Final = r"\u2010-\u2015\u2212\u00b7\u2022-"
 """Dashes and dots that may have a space on each side."""
-_CODES: Final = r"&nbsp;|&#160;|%2\d"
-_BETWEEN: Final = rf"(?:[{_SIGNS}]| ?[{_LINES}] ?|{_CODES})?"
+_BETWEEN: Final = rf"(?:[{_SIGNS}]| ?[{_LINES}] ?)?"
 """What may stand between the digits of a card's number."""
 # (The look ahead only saves work: it says which characters the next twelve are.)
-_RUN: Final = re.compile(rf"\d(?=[\d{_CODES}{_SIGNS}{_LINES}]{{12}})(?:{_BETWEEN}\d){{12,}}")
+_RUN: Final = re.compile(rf"\d(?=[\d{_SIGNS}{_LINES}]{{12}})(?:{_BETWEEN}\d){{12,}}")
 DIGITS_AT_END: Final = re.compile(rf"\d(?:{_BETWEEN}\d)*(?:{_BETWEEN}\Z|\S*\Z)")
 """End of a text that may be the beginning of a card's number."""
-_GROUP: Final = re.compile(rf"{_CODES}|(\d+)")
-
-
-class Group(NamedTuple):
-    """Digits without a separator between them."""
-
-    start: int
-    digits: str
+_GROUP: Final = re.compile(r"\d+")
 
 
 def find_cards(text: str) -> Iterator[tuple[int, int] | None]:
@@ -148,31 +158,37 @@ def find_cards(text: str) -> Iterator[tuple[int, int] | None]:
     such as an order's and the first half of a card's, hides nothing of the card's.
     """
     for run in _RUN.finditer(text):
-        found = _GROUP.finditer(text, max(0, run.start() - 1), run.end())  # in `%204111` the number is 4111
-        groups = [Group(one.start(), _as_ascii(one[1])) for one in found if one[1]]
-        for at in range(len(groups)):
-            if _ISSUERS.match("".join(one.digits for one in groups[at : at + 2])):
-                yield from _find_from(groups[at : at + _CARD_DIGITS.stop])
+        groups = list(_GROUP.finditer(text, run.start(), run.end()))
+        digits = _as_ascii("".join(one[0] for one in groups))
+        ends = list(accumulate(len(one[0]) for one in groups))
+        sums = _CheckSums(digits)
+        for at, group in enumerate(groups):
+            first = ends[at] - len(group[0])
+            if not _ISSUERS.match(digits, first):
+                continue
+            until = at + _CARD_DIGITS.stop
+            for last, end in zip(groups[at:until], ends[at:until], strict=True):
+                if end - first in _CARD_DIGITS:
+                    yield (group.start(), last.end()) if sums.is_right(first, end) else None
 
 
 def _as_ascii(digits: str) -> str:
     return digits if digits.isascii() else "".join(str(int(one)) for one in digits)
 
 
-def _find_from(groups: Sequence[Group]) -> Iterator[tuple[int, int] | None]:
-    digits = ""
-    for start, more in groups:
-        digits += more
-        if len(digits) >= _CARD_DIGITS.stop:
-            return
-        if len(digits) in _CARD_DIGITS:
-            yield (groups[0].start, start + len(more)) if _is_checked(digits) else None
+class _CheckSums:
+    """Sums of digits by which each number in them is checked in one step (ISO/IEC 7812)."""
 
+    def __init__(self, digits: str) -> None:
+        self._digits = digits
+        once = [int(one) for one in digits]
+        twice = [(0, 2, 4, 6, 8, 1, 3, 5, 7, 9)[one] for one in once]
+        even, odd = once.copy(), once.copy()
+        even[::2], odd[1::2] = twice[::2], twice[1::2]
+        self._sums = [0, *accumulate(even)], [0, *accumulate(odd)]
+        """Of all digits before one, where every second digit counts twice: the first one, or the second."""
 
-def _is_checked(digits: str) -> bool:
-    """Return whether the last digit is right (ISO/IEC 7812), and the digits are not all the same."""
-    total = 0
-    for place, digit in enumerate(reversed(digits)):
-        number = int(digit) * (1 + place % 2)
-        total += number - 9 if number > 9 else number
-    return total % 10 == 0 and len(set(digits)) > 1
+    def is_right(self, first: int, end: int) -> bool:
+        """Return whether the last digit of a number is right, and its digits are not all the same."""
+        sums = self._sums[end % 2]  # the last but one counts twice
+        return (sums[end] - sums[first]) % 10 == 0 and len(set(self._digits[first:end])) > 1

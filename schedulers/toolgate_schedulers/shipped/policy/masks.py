@@ -1,12 +1,10 @@
 """Find the parts of a result that rules hide: in each text of it, in numbers, and in keys. Pure.
 
-A key that holds such a part hides the map that has the key. A number hides whole. A text with escapes, such
-as JSON, is searched as it stands, and once more for each level of escapes. So much work is done and no more:
-what cannot be searched within the bound is withheld (`TooMuchWork`).
+A key that holds such a part hides the map that has the key. A number hides whole. A text is searched as it
+stands, and as it reads (`written_texts`). So much work is done and no more: what cannot be searched within
+the bound is withheld (`TooMuchWork`).
 """
 
-import bisect
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -20,12 +18,14 @@ from toolgate_schedulers.shipped.policy.kinds import (
     NAMES_OF_KEYS,
     PATTERNS,
     SECRETS_OF_JWK,
+    TOLD_ELSEWHERE,
     Kind,
     find_cards,
     is_closed,
     is_mentioned,
     is_open,
 )
+from toolgate_schedulers.shipped.policy.written_texts import read_each
 
 MAX_WORK: Final = 24_000_000
 """Most steps of one search: a step is a character under one group of patterns."""
@@ -37,19 +37,13 @@ CUT_OFF: Final = "cut off"
 """Name of the last word of a result that was cut off: the rest of it might have shown that it is a secret."""
 _EACH_TEXT: Final = 200
 """Steps that a text takes, however short."""
-_EACH_NUMBER: Final = 600
+_EACH_NUMBER: Final = 100
 """Steps that a number takes which may be that of a card."""
 _FULL_SIZE: Final = 4096
 """Size of a program up to which a character takes one step."""
 _MAX_TAIL: Final = 512
 _MAX_NAME: Final = 64
 """Most characters of a name that stands beside its value."""
-_LEVELS: Final = 4
-"""Levels of escapes that are read."""
-_ESCAPE: Final = re.compile(
-    r"\\(?:u([0-9a-fA-F]{4})|U000([0-9a-fA-F]{5})|x([0-9a-fA-F]{2})|([0-3][0-7]{2})|(.))", re.DOTALL
-)
-_SPACES: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 Span = tuple[int, int]
 FindSecrets = Callable[[str, "SearchBudget"], Iterator[Span]]
 
@@ -96,6 +90,8 @@ class Finder:
         self._cards = [source.name for source in sources if source.kind == "cards"]
         self.private_keys = next((source.name for source in sources if source.kind == "private keys"), None)
         """Name in the mark for private keys; None if none are looked for."""
+        kinds = {source.kind: source.name for source in sources if source.kind is not None}
+        self._elsewhere = [(one, kinds[kind]) for kind, one in TOLD_ELSEWHERE.items() if kind in kinds]
         self._secrets = [source.name for source in sources if source.kind == "secrets"]
         self._find_secrets = find_secrets
         self.is_needed = bool(sources)
@@ -117,6 +113,10 @@ class Finder:
                 budget.spend(_EACH_NUMBER)
                 if span is not None:
                     found.append((*span, self._cards[0]))
+        for told, name in self._elsewhere:
+            budget.spend(2 * len(text))
+            if told.word.search(text):
+                found += [(*one.span("value"), name) for one in told.value.finditer(text)]
         if self._secrets and self._find_secrets is not None:
             found += [(*span, self._secrets[0]) for span in self._find_secrets(text, budget)]
         return found
@@ -177,6 +177,26 @@ def _shorten(part: MaskedPart) -> MaskedPart:
     return part if path == part.path else MaskedPart(path, None, None, part.name)
 
 
+class _Found(NamedTuple):
+    """A part of a text that is to be hidden."""
+
+    start: int
+    end: int
+    source: MaskSource | str
+    text: str
+    """The part as it reads."""
+
+    @property
+    def name(self) -> str:
+        """Name in the mark."""
+        return self.source if isinstance(self.source, str) else self.source.name
+
+    @property
+    def is_open(self) -> bool:
+        """True if the part goes on behind the end of its text."""
+        return isinstance(self.source, MaskSource) and is_open(self.source.kind, self.text)
+
+
 class _PartSearch:
     """One search of a result."""
 
@@ -195,7 +215,7 @@ class _PartSearch:
         elif kind is dict:
             named = next((one for key in value for one in self._find(key)), None)
             if named is not None:
-                yield MaskedPart(path, None, None, _name(named[2]))
+                yield MaskedPart(path, None, None, named.name)
                 return
             if self._finder.private_keys is not None and "kty" in value:
                 for key in filter(value.__contains__, SECRETS_OF_JWK):
@@ -207,11 +227,14 @@ class _PartSearch:
             yield from self._of_pair(value, path)
         elif kind is list:
             yield from self._of_list(value, path)
-        elif (kind is int or kind is float) and (found := self._find(str(value))):
-            yield MaskedPart(path, None, None, _name(found[0][2]))
+        elif (kind is int or kind is float) and (found := next(self._find(str(value)), None)):
+            yield MaskedPart(path, None, None, found.name)
 
-    def _find(self, text: str) -> list[tuple[int, int, MaskSource | str]]:
-        return self._finder.find(text, self._budget)
+    def _find(self, text: str) -> Iterator[_Found]:
+        """Yield what is found in a text, as it stands and as it reads."""
+        for plain, places in read_each(text, self._budget.spend):
+            for start, end, source in self._finder.find(plain, self._budget):
+                yield _Found(places.of(start), places.of(end), source, plain[start:end])
 
     def _of_list(self, value: list[Any], path: str, *, is_row: bool = False) -> Iterator[MaskedPart]:
         """Yield the parts of a list. If a private key begins in it and does not end, the rest is hidden.
@@ -236,42 +259,30 @@ class _PartSearch:
         yield from self._of_pair(value, path)
 
     def _of_text(self, text: str, path: str, above: str) -> Iterator[MaskedPart]:
-        if self._open is not None and is_closed(text):
+        if self._open is not None and any(is_closed(one) for one, _ in read_each(text, self._budget.spend)):
             first, name = self._open
             yield MaskedPart(_join_paths(first, path), None, None, name)
             self._open = self._behind = None
-        plain, places = text, _Places()
-        for _ in range(1 + _LEVELS):
-            for start, end, source in self._find(plain):
-                name = _name(source)
-                if (
-                    isinstance(source, MaskSource)
-                    and above != path
-                    and is_open(source.kind, plain[start:end])
-                ):
-                    yield MaskedPart(above, None, None, name)  # its lines may be values of their own
-                    self._open = path, name
-                    if not is_mentioned(plain[start:end]):
-                        self._behind = name
-                yield MaskedPart(path, places.of(start), places.of(end), name)
-            if "\\" not in plain:
-                return
-            self._budget.spend(len(plain))
-            plain, places = _read_escapes(plain, places)
+        for found in self._find(text):
+            if found.is_open and above != path:
+                yield MaskedPart(above, None, None, found.name)  # its lines may be values of their own
+                self._open = path, found.name
+                if not is_mentioned(found.text):
+                    self._behind = found.name
+            yield MaskedPart(path, found.start, found.end, found.name)
 
     def _of_named(self, name: str, value: Any, path: str) -> Iterator[MaskedPart]:
         """Find what only the name before it tells, such as a secret access key; also in a list of texts."""
         if type(value) is list:
             for at, one in enumerate(value):
-                if type(one) is str:
-                    yield from self._of_named(name, one, path_to(path, at))
+                yield from self._of_named(name, one, path_to(path, at))
         if type(value) is not str:
             return
         before = f"{name}: "
-        for start, end, source in self._find(before + value):
-            if end > len(before):
-                first = max(0, start - len(before))
-                yield MaskedPart(path, first, end - len(before), _name(source))
+        for found in self._find(before + value):
+            if found.end > len(before):
+                first = max(0, found.start - len(before))
+                yield MaskedPart(path, first, found.end - len(before), found.name)
 
     def _of_pair(self, value: Any, path: str) -> Iterator[MaskedPart]:
         """Find what only a name beside it tells: `{"Name": …, "Value": …}`, and a list of these two."""
@@ -292,55 +303,11 @@ def _find_pair(value: Any) -> tuple[str, Any]:
     return value[of_name], at
 
 
-class _Places:
-    """Places in a text for those in the same text with its escapes read."""
-
-    def __init__(self, before: "_Places | None" = None) -> None:
-        self._before = before
-        """Places in the text as it was written, where this one is itself read of escapes."""
-        self._read, self._written = [0], [0]
-        """Places at which a piece without escapes begins, in both texts."""
-
-    def begin(self, read: int, written: int) -> None:
-        """Note that a piece without escapes, or the letter of an escape, begins."""
-        self._read.append(read)
-        self._written.append(written)
-
-    def of(self, place: int) -> int:
-        """Return the place in the text as it was written."""
-        at = bisect.bisect_right(self._read, place) - 1
-        written = self._written[at] + place - self._read[at]
-        return written if self._before is None else self._before.of(written)
-
-
-def _read_escapes(text: str, before: _Places) -> tuple[str, _Places]:
-    """Return a text with its escapes read, and the places; `before` are those of the text."""
-    places, parts, at, length = _Places(before), list[str](), 0, 0
-    for escape in _ESCAPE.finditer(text):
-        parts += [text[at : escape.start()], _meaning(escape)]
-        length += escape.start() - at + 1
-        at = escape.end()
-        places.begin(length - 1, escape.start())
-        places.begin(length, at)
-    return "".join([*parts, text[at:]]), places
-
-
-def _meaning(escape: re.Match[str]) -> str:
-    *codes, octal, letter = escape.groups()
-    if code := next(filter(None, codes), None):
-        return chr(int(code, 16))
-    return chr(int(octal, 8)) if octal else _SPACES.get(letter, letter)
-
-
 def _join_paths(one: str, other: str) -> str:
     """Return the path of the smallest value that has what is at both."""
     ones, others = one.split("/"), other.split("/")
     count = next((at for at, pair in enumerate(zip(ones, others, strict=False)) if pair[0] != pair[1]), None)
     return "/".join(ones[: min(len(ones), len(others)) if count is None else count])
-
-
-def _name(source: MaskSource | str) -> str:
-    return source if isinstance(source, str) else source.name
 
 
 def _find_tail(text: str) -> int:

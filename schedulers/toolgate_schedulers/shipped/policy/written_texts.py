@@ -1,0 +1,102 @@
+"""Read a text as JSON, links, HTML and mails write it, with the places of what was read. Pure.
+
+`ann\u0040ok.example`, `ann%40ok.example`, `ann&#64;ok.example` and `ann=40ok.example` are one mail address:
+who looks for it looks at each reading of a text.
+"""
+
+import bisect
+import html
+import re
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+_LEVELS: Final = 4
+"""Levels of escapes that are read: a link within JSON within JSON has three."""
+_ESCAPE: Final = re.compile(
+    r"\\(?:u([0-9a-fA-F]{4})|U000([0-9a-fA-F]{5})|x([0-9a-fA-F]{2})|([0-3][0-7]{2})|(.))"
+    r"|%(?:[0-7][0-9A-Fa-f]|[C-Fc-f][0-9A-Fa-f](?:%[89ABab][0-9A-Fa-f]){1,3})"
+    r"|&(?:#(?:[0-9]{1,16}|[xX][0-9A-Fa-f]{1,16})|[A-Za-z][A-Za-z0-9]{1,31});"
+    r"|=(?:\r?\n|[C-F][0-9A-F](?:=[89AB][0-9A-F]){1,3}"
+    r"|0[9AD]|2[0-9A-F]|3[A-F]|40|5[B-F]|60|7[B-E])",
+    re.DOTALL,
+)
+"""Escape of JSON or Python, code of a link, character of HTML, or code of quoted-printable. Of the last only
+signs are read: it writes letters and digits as they are."""
+_SPACES: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
+
+
+class TextPlaces:
+    """TextPlaces in a text for those in what was read of it."""
+
+    def __init__(self, before: "TextPlaces | None" = None) -> None:
+        self._before = before
+        """TextPlaces in the text as it was written, where this one is itself read of escapes."""
+        self._read, self._written = [0], [0]
+        """TextPlaces at which a piece without escapes begins, in both texts."""
+
+    def begin(self, read: int, written: int) -> None:
+        """Note that a piece without escapes, or what an escape says, begins."""
+        self._read.append(read)
+        self._written.append(written)
+
+    def of(self, place: int) -> int:
+        """Return the place in the text as it was written."""
+        at = bisect.bisect_right(self._read, place) - 1
+        written = self._written[at] + place - self._read[at]
+        return written if self._before is None else self._before.of(written)
+
+
+class Reading(NamedTuple):
+    """One reading of a text."""
+
+    text: str
+    places: TextPlaces
+
+
+def read_each(text: str, spend: Callable[[int], None]) -> Iterator[Reading]:
+    """Yield a text as it stands, and once more for each level of escapes. `spend` is told of the work."""
+    reading = Reading(text, TextPlaces())
+    yield reading
+    for _ in range(_LEVELS):
+        spend(len(reading.text))
+        before, reading = reading, _read_escapes(reading)
+        if reading.text == before.text:
+            return
+        yield reading
+
+
+def _read_escapes(written: Reading) -> Reading:
+    text, places = written.text, TextPlaces(written.places)
+    parts, at, length = list[str](), 0, 0
+    for escape in _ESCAPE.finditer(text):
+        said = _meaning(escape)
+        parts += [text[at : escape.start()], said]
+        length += escape.start() - at
+        places.begin(length, escape.start())
+        length, at = length + len(said), escape.end()
+        places.begin(length, at)
+    return Reading("".join([*parts, text[at:]]), places)
+
+
+def _meaning(escape: re.Match[str]) -> str:
+    text = escape[0]
+    if text[0] == "&":
+        return html.unescape(text)
+    if text[0] == "%":
+        return _decode(text, "%")
+    if text[0] == "=":
+        return "" if text[-1] == "\n" else text if _is_number(escape) else _decode(text, "=")
+    *codes, octal, letter = escape.groups()
+    if code := next(filter(None, codes), None):
+        return chr(int(code, 16))
+    return chr(int(octal, 8)) if octal else _SPACES.get(letter, letter)
+
+
+def _decode(text: str, sign: str) -> str:
+    return bytes.fromhex(text.replace(sign, "")).decode(errors="replace")
+
+
+def _is_number(escape: re.Match[str]) -> bool:
+    """Return whether `=` and two digits are rather the beginning of a number, as in `id=4012`."""
+    text, before, behind = escape.string, escape.start() - 1, escape.end()
+    return text[behind : behind + 1].isdigit() and not (before >= 0 and text[before].isdigit())
