@@ -570,6 +570,9 @@ def test_secrets_are_found_in_lines_of_any_length_where_their_detector_is_instal
     assert left == "a [withheld: secret]\nb " + "x " * 1000 + "[withheld: secret] end"
     with pytest.raises(TooMuchWork):
         find_parts("x" * 192 * 1024, finder, SearchBudget())
+    lines = f"{'x' * 99}\n" * 600  # searched once, though others of the text read otherwise than they stand
+    parts = find_parts(f"{lines}%68unter2", finder, SearchBudget())
+    assert mask_parts(f"{lines}%68unter2", parts).value == f"{lines}[withheld: secret]"
 
 
 def test_a_detector_that_is_not_installed_is_named_with_the_command(monkeypatch):

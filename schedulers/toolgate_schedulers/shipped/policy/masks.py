@@ -45,7 +45,7 @@ _MAX_TAIL: Final = 512
 _MAX_NAME: Final = 64
 """Most characters of a name that stands beside its value."""
 Span = tuple[int, int]
-FindSecrets = Callable[[str, "SearchBudget"], Iterator[Span]]
+FindSecrets = Callable[[str, "SearchBudget", set[str]], Iterator[Span]]
 
 
 class TooMuchWork(Exception):  # noqa: N818 - it says why nothing was found
@@ -97,8 +97,13 @@ class Finder:
         self.is_needed = bool(sources)
         """False if nothing is looked for."""
 
-    def find(self, text: str, budget: SearchBudget) -> list[tuple[int, int, MaskSource | str]]:
-        """Return the parts of a text: first character, the one behind, and what looked for it."""
+    def find(
+        self, text: str, budget: SearchBudget, known: set[str]
+    ) -> list[tuple[int, int, MaskSource | str]]:
+        """Return the parts of a text: first character, the one behind, and what looked for it.
+
+        `known` are lines in which `secrets` were looked for; those of this text are added.
+        """
         found: list[tuple[int, int, MaskSource | str]] = []
         for cost, patterns in self._groups:
             budget.spend(cost.of(text))
@@ -118,7 +123,7 @@ class Finder:
             if told.word.search(text):
                 found += [(*one.span("value"), name) for one in told.value.finditer(text)]
         if self._secrets and self._find_secrets is not None:
-            found += [(*span, self._secrets[0]) for span in self._find_secrets(text, budget)]
+            found += [(*span, self._secrets[0]) for span in self._find_secrets(text, budget, known)]
         return found
 
 
@@ -232,8 +237,9 @@ class _PartSearch:
 
     def _find(self, text: str) -> Iterator[_Found]:
         """Yield what is found in a text, as it stands and as it reads."""
+        known = set[str]()
         for plain, places in read_each(text, self._budget.spend):
-            for start, end, source in self._finder.find(plain, self._budget):
+            for start, end, source in self._finder.find(plain, self._budget, known):
                 yield _Found(places.of(start), places.of(end), source, plain[start:end])
 
     def _of_list(self, value: list[Any], path: str, *, is_row: bool = False) -> Iterator[MaskedPart]:

@@ -25,12 +25,16 @@ _NOISY: Final = frozenset(("IPPublicDetector",))
 """Detectors that find what is no secret."""
 
 
-def find_secrets(text: str, budget: SearchBudget) -> Iterator[Span]:
-    """Yield the places of secrets in a text. Raises ConfigError if the package is missing."""
+def find_secrets(text: str, budget: SearchBudget, known: set[str]) -> Iterator[Span]:
+    """Yield the places of secrets in a text. Raises ConfigError if the package is missing.
+
+    `known` are lines that were searched in another reading of the text; those of this one are added.
+    """
     detectors = load_detectors()
     begin = 0
-    for line in text.splitlines(keepends=True):
-        for start in range(0, len(line), MAX_PIECE - _OVERLAP):
+    lines = text.splitlines(keepends=True)
+    for line in lines:
+        for start in range(0, 0 if line in known else len(line), MAX_PIECE - _OVERLAP):
             piece = line[start : start + MAX_PIECE]
             budget.spend(_EACH_PIECE + len(piece) * _EACH_CHARACTER)
             for detector in detectors:
@@ -39,6 +43,7 @@ def find_secrets(text: str, budget: SearchBudget) -> Iterator[Span]:
             if start + MAX_PIECE >= len(line):
                 break
         begin += len(line)
+    known.update(lines)
 
 
 def _places(secret: Any, piece: str, begin: int) -> Iterator[Span]:
