@@ -31,8 +31,8 @@ MUTANTS = (
         "law 5",
         "a result that cannot be read ends the turn",
         f"{_TURN}/calls/tool_call.py",
-        '            words = f"the tool ran, but its result',
-        '            raise\n            words = f"the tool ran, but its result',
+        '            fault = f"the tool ran, but its result',
+        '            raise\n            fault = f"the tool ran, but its result',
         _OUTPUTS,
     ),
     Mutant(

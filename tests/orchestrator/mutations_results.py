@@ -8,6 +8,7 @@ _ORACLE = "../orchestrator/decision/results/test_result_doors.py"
 _MASKS = "../bus/ruling/test_results.py"
 _JOINED = "../bus/facts/test_results_joined.py"
 _RULER = f"{ORCHESTRATOR}/decision/results/result_ruler.py"
+_GUARDED = "../acceptance/guard/test_guard_results.py"
 _JSON = "../bus/protocol/test_json_values.py"
 _OUTGOING = f"{ORCHESTRATOR}/decision/results/outgoing_result.py"
 _RECIPIENTS = f"{ORCHESTRATOR}/decision/link/recipients.py"
@@ -35,8 +36,8 @@ MUTANTS = (
         "results",
         "an error that is shown in the place of another bears that one",
         f"{ORCHESTRATOR}/commands/mcp/calls.py",
-        "            shown = sdk.MCPError(error.code, *results.given_error(given))\n        raise shown",
-        "            raise sdk.MCPError(error.code, *results.given_error(given)) from None\n        raise",
+        "        return raise_alone(shown)",
+        "        shown.__context__ = failed\n        return raise_alone(shown)",
         "../orchestrator/commands/test_mcp_results_ruled.py::test_an_error_of_the_server_is_a_result_too",
     ),
     Mutant(
@@ -486,10 +487,50 @@ MUTANTS = (
         "results",
         "what a block raises when its reader failed is seen by no rule",
         f"{ORCHESTRATOR}/guard/streams.py",
-        "error if rules is None or error is thrown else rules.fail(error).show_now()",
-        "error if rules is None or thrown else rules.fail(error).show_now()",
+        "        if rules is None or is_own(error):\n            _fail(",
+        "        if rules is None or is_own is not _is_none:\n            _fail(",
         "../acceptance/guard/test_guard_results.py"
         "::test_what_a_block_raises_when_its_reader_failed_is_ruled_on_and_the_readers_own_error_is_not",
+    ),
+    Mutant(
+        "results",
+        "an error of the reader that a block has changed is seen by no rule",
+        f"{ORCHESTRATOR}/guard/streams.py",
+        "error is thrown and describe_error(error) == before",
+        "error is thrown",
+        f"{_GUARDED}::test_a_readers_error_that_a_block_changes_is_ruled_on_as_the_blocks",
+    ),
+    Mutant(
+        "results",
+        "an error that is raised bears the one that its caller handles",
+        f"{ORCHESTRATOR}/guard/results.py",
+        "        error.__context__ = context\n",
+        "        pass\n",
+        f"{_GUARDED}::test_an_error_that_is_released_keeps_its_context_whatever_its_caller_handles",
+    ),
+    Mutant(
+        "results",
+        "an exit of a tool is seen by no rule",
+        f"{ORCHESTRATOR}/turn/values/foreign_code.py",
+        "        return False\n    return theirs(error)\n",
+        "        return False\n    return False\n",
+        f"{_GUARDED}::test_an_exit_of_a_tool_and_a_group_with_a_cancellation_are_results",
+    ),
+    Mutant(
+        "results",
+        "the name of an error's class tells what was hidden",
+        f"{ORCHESTRATOR}/decision/results/given_result.py",
+        "    if tells:\n",
+        "    if False:\n",
+        f"{_GUARDED}::test_the_name_of_an_errors_class_tells_nothing_of_what_was_hidden",
+    ),
+    Mutant(
+        "results",
+        "empty pieces are read without end",
+        f"{ORCHESTRATOR}/guard/gathered_pieces.py",
+        "max(1, _measure(piece, self._left))",
+        "_measure(piece, self._left)",
+        f"{_GUARDED}::test_pieces_of_any_kind_are_read_up_to_the_bytes_that_they_take",
     ),
     Mutant(
         "results",

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from toolgate_orchestrator.guard.results import EndReport
+from toolgate_orchestrator.guard.results import EndReport, raise_alone
 
 if TYPE_CHECKING:
     from toolgate_orchestrator.decision.results.given_result import GivenResult
@@ -37,7 +37,7 @@ class GatheredPieces:
         if isinstance(piece, bytearray | memoryview):  # its owner may fill it anew for the next piece
             piece = bytearray(piece) if isinstance(piece, bytearray) else memoryview(bytes(piece))
         self.pieces.append(piece)
-        self._left -= len(piece) if isinstance(piece, _TEXTS) else 2
+        self._left -= max(1, _measure(piece, self._left))
         return self._left >= 0
 
     def as_result(self, returned: Any = None) -> Any:
@@ -86,6 +86,17 @@ def _join(pieces: list[Any]) -> list[Any]:
     return found
 
 
+def _measure(piece: Any, limit: int) -> int:
+    """Return the bytes of a piece; of one that takes more than `limit`, perhaps another number above it."""
+    if not isinstance(piece, str):
+        if isinstance(piece, _TEXTS):
+            return len(piece)
+        from toolgate_orchestrator.decision.results.outgoing_result import measure  # late: rarely needed
+
+        return measure(piece, limit)
+    return len(piece) if len(piece) > limit or piece.isascii() else len(_bytes_of(piece))
+
+
 def _bytes_of(text: Any) -> bytes:
     return str.encode(text, errors="replace") if isinstance(text, str) else memoryview(text).tobytes()
 
@@ -103,10 +114,8 @@ def relay_gathered(ruling: "Ruling", body: Any, context: Context) -> Generator[A
             if not gathered.add(piece):
                 context.run(getattr(body, "close", do_nothing))
                 break
-    except BaseException as error:
-        shown = ruling.fail(error).show_now()
-        if shown is error:
-            raise
+    except BaseException as error:  # noqa: BLE001 - raised below, as it may be seen
+        ended = ruling.fail(error)
     else:
         ruling.report(gathered.last if returned is None else returned, is_ruled_on=True)
         given = EndReport(ruling, gathered.as_result(returned)).given_now()
@@ -114,7 +123,7 @@ def relay_gathered(ruling: "Ruling", body: Any, context: Context) -> Generator[A
         for piece in pieces:
             yield piece
         return returned
-    raise shown
+    return raise_alone(ended.show_now())
 
 
 async def gather(ruling: "Ruling", body: Any, context: Context) -> list[Any]:
@@ -130,14 +139,12 @@ async def gather(ruling: "Ruling", body: Any, context: Context) -> list[Any]:
                 if hasattr(body, "aclose"):
                     await run_in(context, body.aclose())
                 break
-    except BaseException as error:
-        shown = await ruling.fail(error)
-        if shown is error:
-            raise
+    except BaseException as error:  # noqa: BLE001 - raised below, as it may be seen
+        ended = ruling.fail(error)
     else:
         ruling.report(gathered.last, is_ruled_on=True)
         return gathered.show(await EndReport(ruling, gathered.as_result()).given())[0]
-    raise shown
+    return raise_alone(await ended)
 
 
 @types.coroutine

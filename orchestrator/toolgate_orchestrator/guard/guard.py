@@ -30,7 +30,7 @@ from toolgate_orchestrator.guard.callers import Callers, enter_tool, tool_place,
 from toolgate_orchestrator.guard.gate_thread import BLOCKS, CLOSE_S, GateThread, exchange, exchange_sync
 from toolgate_orchestrator.guard.llm_requests import LlmRequests
 from toolgate_orchestrator.guard.reports import Cost, Reports
-from toolgate_orchestrator.guard.results import EndReport
+from toolgate_orchestrator.guard.results import EndReport, raise_alone
 from toolgate_orchestrator.guard.ruling import Decider, Ruling, check_notice
 from toolgate_orchestrator.guard.settings import read_settings
 from toolgate_orchestrator.guard.streams import end_call, end_call_sync, end_later, is_loop_running
@@ -236,17 +236,14 @@ class Guard(LlmRequests, TurnTexts):
         try:
             with enter_tool(ruling.at):
                 result = await _finish(execute(ruling.tool, ruling.arguments))
-        except BaseException as error:
-            shown = await ruling.fail(error)
-            if shown is error:
-                if failed is None or not isinstance(error, Exception) or isinstance(error, TurnStop):
-                    raise
-                return await _finish(failed(error, ruling))
+        except BaseException as error:  # noqa: BLE001 - raised below, as it may be seen
+            ended = ruling.fail(error)
         else:
             ended = end_call(ruling, result)
             return ruling.with_notice(await ended) if type(ended) is EndReport else ended
-        if failed is None:  # outside of the handler: the error that is shown has no context
-            raise shown
+        shown = await ended
+        if failed is None or not isinstance(shown, Exception) or isinstance(shown, TurnStop):
+            raise_alone(shown)
         return await _finish(failed(shown, ruling))
 
     def run_sync(
@@ -273,16 +270,13 @@ class Guard(LlmRequests, TurnTexts):
                         result = asyncio.run(_wait(result))
                     elif not isinstance(result, asyncio.Future):
                         return end_later(ruling, result)
-        except BaseException as error:
-            shown = ruling.fail(error).show_now()
-            if shown is error:
-                if failed is None or not isinstance(error, Exception) or isinstance(error, TurnStop):
-                    raise
-                return failed(error, ruling)
+        except BaseException as error:  # noqa: BLE001 - raised below, as it may be seen
+            ended = ruling.fail(error)
         else:
             return end_call_sync(ruling, result)
-        if failed is None:
-            raise shown
+        shown = ended.show_now()
+        if failed is None or not isinstance(shown, Exception) or isinstance(shown, TurnStop):
+            raise_alone(shown)
         return failed(shown, ruling)
 
     @overload

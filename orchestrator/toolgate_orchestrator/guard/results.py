@@ -10,9 +10,9 @@ for or copied.
 
 from collections.abc import Awaitable, Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from toolgate_bus.errors import ToolgateError, TurnStop
+from toolgate_bus.errors import ToolgateError
 from toolgate_bus.telemetry.loggers import get_logger
 
 from toolgate_orchestrator.calls.call_session import CallSession
@@ -200,9 +200,17 @@ def _drop(_: object) -> None:
 # ---------------------------------------------------------------------- errors
 
 
-def is_result(error: BaseException | str) -> bool:
-    """Return whether an error is a result that is ruled on. A cancellation or an operator's stop is none."""
-    return isinstance(error, str) or (isinstance(error, Exception) and not isinstance(error, TurnStop))
+def raise_alone(error: BaseException) -> NoReturn:
+    """Raise an error with the context that it has, whatever error is handled meanwhile.
+
+    Call it, and ask about the error before, outside of the handler of a raw error. A cancellation that
+    comes during the ruling would bear the raw one as its context, else.
+    """
+    context = error.__context__
+    try:
+        raise error
+    finally:
+        error.__context__ = context
 
 
 async def run_tool(ruling: "Ruling", run: Callable[..., Awaitable[Any]], /, *args: Any, **kwargs: Any) -> Any:
@@ -213,11 +221,9 @@ async def run_tool(ruling: "Ruling", run: Callable[..., Awaitable[Any]], /, *arg
     try:
         with enter_tool(ruling.at):
             return await run(*args, **kwargs)
-    except BaseException as error:
-        shown = await ruling.fail(error)
-        if shown is error:
-            raise
-    raise shown  # outside of the handler: it has no context
+    except BaseException as error:  # noqa: BLE001 - raised below, as it may be seen
+        ended = ruling.fail(error)
+    raise_alone(await ended)
 
 
 def run_tool_sync(ruling: "Ruling", run: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -225,8 +231,6 @@ def run_tool_sync(ruling: "Ruling", run: Callable[..., Any], /, *args: Any, **kw
     try:
         with enter_tool(ruling.at):
             return run(*args, **kwargs)
-    except BaseException as error:
-        shown = ruling.fail(error).wait()
-        if shown is error:
-            raise
-    raise shown
+    except BaseException as error:  # noqa: BLE001 - raised below, as it may be seen
+        ended = ruling.fail(error)
+    raise_alone(ended.wait())

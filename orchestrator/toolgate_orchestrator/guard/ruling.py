@@ -15,7 +15,7 @@ from toolgate_orchestrator.decision.question.call import Call, Caller, UnnamedTo
 from toolgate_orchestrator.guard.answer import AskExit, AskHow
 from toolgate_orchestrator.guard.callers import user_request
 from toolgate_orchestrator.guard.reports import UNREPORTED, Cost, Reports, micro_units
-from toolgate_orchestrator.guard.results import EndReport, give, is_result, warn_unruled
+from toolgate_orchestrator.guard.results import EndReport, give, warn_unruled
 from toolgate_orchestrator.guard.turns import STOPPED
 
 if TYPE_CHECKING:
@@ -201,6 +201,8 @@ class Ruling:
 
     def report_failure(self, error: BaseException | str, cost: Cost | None = None) -> bool:
         """Report that the call failed, and nothing else. Return whether a scheduler rules on its error."""
+        from toolgate_orchestrator.turn.values.foreign_code import is_result  # late: as in `Reports`
+
         spent = micro_units(cost)
         is_ruled_on = is_result(error) and self.is_ruled_on
         if (opened := self._take()) is not None:

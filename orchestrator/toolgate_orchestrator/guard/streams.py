@@ -24,7 +24,7 @@ from toolgate_bus.errors import CallDenial
 
 from toolgate_orchestrator.guard.callers import enter_tool
 from toolgate_orchestrator.guard.gathered_pieces import do_nothing, gather, relay_gathered, run_in
-from toolgate_orchestrator.guard.results import EndReport
+from toolgate_orchestrator.guard.results import EndReport, raise_alone
 from toolgate_orchestrator.guard.ruling import Ruling
 
 _WHOLE: Final = frozenset(
@@ -35,6 +35,8 @@ _STEPS: Final = frozenset(("send", "throw", "close", "asend", "athrow", "aclose"
 _MAKERS: Final = (classmethod, staticmethod, types.ClassMethodDescriptorType)
 _FUTURES: Final = (asyncio.Future, futures.Future)
 ONCE: Final = "The tool call was denied: its result can be used once. To use it again, call its tool again."
+IsOwn = Callable[[BaseException], bool]
+"""Tells whether an error is the reader's own, which is given back as it was."""
 
 
 class Unbegun(NamedTuple):
@@ -156,13 +158,11 @@ async def end_later(ruling: Ruling, result: Awaitable[Any]) -> Any:
     try:
         with enter_tool(ruling.at):
             found = await result
-    except BaseException as error:
-        shown = await ruling.fail(error)
-        if shown is error:
-            raise
+    except BaseException as error:  # noqa: BLE001 - raised below, as it may be seen
+        ended = ruling.fail(error)
     else:
         return await end_call_async(ruling, found)
-    raise shown
+    return raise_alone(await ended)
 
 
 def is_loop_running() -> bool:
@@ -194,7 +194,8 @@ def _relay(stream: Stream) -> Any:
 def relay(stream: Stream) -> Generator[Any, Any, Any]:
     """Yield the pieces of a sync stream. What the reader sends or throws reaches the body."""
     ruling, body, context, is_manager = stream
-    step, last, rules, thrown = partial(next, body), None, None, None
+    step, last, rules = partial(next, body), None, None
+    is_own: IsOwn = _is_none
     if ruling is not None:
         ruling.is_unread = False
         if ruling.is_ruled_on:
@@ -215,21 +216,21 @@ def relay(stream: Stream) -> Generator[Any, Any, Any]:
                 _succeed(ruling, last)
                 raise
             except BaseException as error:
-                thrown = error
+                is_own = _note_own(error, rules)
                 if not hasattr(body, "throw"):
                     raise
                 step = partial(body.throw, error)
             else:
                 step = partial(next, body) if sent is None else partial(body.send, sent)
     except BaseException as error:
-        shown = error if rules is None or error is thrown else rules.fail(error).show_now()
-        _fail(ruling, error)  # does nothing if the end was reported
-        if shown is error:
+        if rules is None or is_own(error):
+            _fail(ruling, error)
             raise
+        ended = rules.fail(error)
     else:
         _succeed(ruling, result)
         return result
-    raise shown
+    raise_alone(ended.show_now())
 
 
 def make_relay(begin: Callable[..., Awaitable[Stream]]) -> Callable[..., AsyncGenerator[Any, Any]]:
@@ -237,7 +238,8 @@ def make_relay(begin: Callable[..., Awaitable[Stream]]) -> Callable[..., AsyncGe
 
     async def relay_async(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
         ruling, body, context, is_manager = await begin(*args, **kwargs)
-        step, last, rules, thrown = body.__anext__, None, None, None
+        step, last, rules = body.__anext__, None, None
+        is_own: IsOwn = _is_none
         if ruling is not None:
             ruling.is_unread = False
             if ruling.is_ruled_on:
@@ -261,21 +263,21 @@ def make_relay(begin: Callable[..., Awaitable[Stream]]) -> Callable[..., AsyncGe
                     _succeed(ruling, last)
                     raise
                 except BaseException as error:
-                    thrown = error
+                    is_own = _note_own(error, rules)
                     if not hasattr(body, "athrow"):
                         raise
                     step = partial(body.athrow, error)
                 else:
                     step = body.__anext__ if sent is None else partial(body.asend, sent)
         except BaseException as error:
-            raised = error if rules is None or error is thrown else await rules.fail(error)
-            _fail(ruling, error)  # does nothing if the end was reported
-            if raised is error:
+            if rules is None or is_own(error):
+                _fail(ruling, error)
                 raise
+            ended = rules.fail(error)
         else:
             _succeed(ruling, last)
             return
-        raise raised
+        raise_alone(await ended)
 
     return relay_async
 
@@ -300,6 +302,20 @@ async def _give_each(pieces: Iterator[Any]) -> AsyncGenerator[Any, Any]:
             yield piece
     finally:
         getattr(pieces, "close", do_nothing)()
+
+
+def _note_own(thrown: BaseException, rules: Ruling | None) -> IsOwn:
+    """Return what tells whether an error is this one of the reader, and as it was when it was thrown."""
+    if rules is None:
+        return _is_none
+    from toolgate_orchestrator.decision.results.outgoing_result import describe_error  # late: rarely needed
+
+    before = describe_error(thrown)
+    return lambda error: error is thrown and describe_error(error) == before
+
+
+def _is_none(_error: BaseException) -> bool:
+    return False
 
 
 async def _give(stream: Stream) -> Stream:

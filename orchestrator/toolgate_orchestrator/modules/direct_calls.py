@@ -27,7 +27,7 @@ from toolgate_orchestrator.turn.calls.ruled_output import clean_fact, clean_fail
 from toolgate_orchestrator.turn.calls.tool_call import current_call
 from toolgate_orchestrator.turn.calls.tool_output import as_tool_result, read_result
 from toolgate_orchestrator.turn.session_tree import agents_of, place_of
-from toolgate_orchestrator.turn.values.foreign_code import name_of, words_of
+from toolgate_orchestrator.turn.values.foreign_code import is_result, name_of, words_of
 from toolgate_orchestrator.turn.values.messages import ToolCall, schema_of
 from toolgate_orchestrator.turn.values.tool_signals import signals_of
 
@@ -132,19 +132,21 @@ class _DirectCall:
         told: dict[str, Any] = {}
         outcome: Outcome = "fail"
         spent: float | None = None
+        failed: BaseException | None = None
         try:
             try:
                 result = await running
             except BaseException as error:
                 spent, kind, said = time.monotonic() - started, name_of(error), signals_of(error)
-                if not isinstance(error, Exception) or not self._gate.rules_on_result(self._tool):
+                if not is_result(error) or not self._gate.rules_on_result(self._tool):
                     told = {"error": kind, **said}
                     raise
-                told = {"error": kind}
-                given = await self._give(f"{kind}: {words_of(error)}", success=False)
+                told, failed = {"error": kind}, error
+            if failed is not None:  # outside of the handler: a cancellation bears no raw error
+                given = await self._give(f"{kind}: {words_of(failed)}", success=False)
                 told = clean_fact(given, {**told, **said})
                 if not given.changed:
-                    raise
+                    raise failed
                 return _fail(clean_failure(given, kind)[1])
             spent, outcome, said = time.monotonic() - started, "succeed", _describe(result)
             if not self._gate.rules_on_result(self._tool):

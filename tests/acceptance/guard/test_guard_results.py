@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import gc
+import signal
 import threading
 import traceback
 from concurrent import futures
+from typing import NamedTuple
 
 import pytest
-from toolgate_bus.errors import ToolgateError
+from toolgate_bus.errors import ToolgateError, TurnStop
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_orchestrator import Call, CallDenial, Guard
@@ -232,6 +234,234 @@ async def test_what_a_block_raises_when_its_reader_failed_is_ruled_on_and_the_re
         assert seen.value is own
 
 
+class Leave(BaseException):
+    """What an `ask` function raises to leave the program's call."""
+
+
+async def test_whatever_ends_the_ruling_on_an_error_bears_nothing_of_that_error(read_by):
+    def ask(question, call):
+        raise Leave
+
+    guard, secret = read_by(ask=ask), ValueError(f"ask me: {KEY}")
+
+    def fail(*_):
+        raise secret
+
+    async def fail_later(*_):
+        raise secret
+
+    @guard.tool
+    async def pieces():
+        yield await fail_later()
+
+    @guard.tool
+    def sync_pieces():
+        yield fail()
+
+    @guard.tool
+    @contextlib.contextmanager
+    def block():
+        yield fail()
+
+    @guard.tool
+    @contextlib.asynccontextmanager
+    async def later_block():
+        yield await fail_later()
+
+    ruling = await guard.rule(Call("look", {}))
+    ways = [
+        lambda: guard.run(Call("look", {}), fail, denied=str),
+        lambda: guard.run(Call("look", {}), fail, denied=str, failed=lambda *_: None),
+        guard.tool(fail_later),
+        lambda: asyncio.to_thread(guard.tool(fail)),
+        lambda: asyncio.to_thread(guard.run_sync, Call("look", {}), fail, denied=str),
+        lambda: guard.run_sync(Call("look", {}), fail_later, denied=str),
+        lambda: anext(pieces()),
+        lambda: asyncio.to_thread(lambda: list(sync_pieces())),
+        lambda: asyncio.to_thread(lambda: block().__enter__()),
+        lambda: later_block().__aenter__(),
+        lambda: results.run_tool(ruling, fail_later),
+        lambda: asyncio.to_thread(results.run_tool_sync, ruling, fail),
+    ]
+    for number, way in enumerate(ways):
+        with pytest.raises(Leave) as seen:
+            await way()
+        assert KEY not in "".join(traceback.format_exception(seen.value)), number
+        assert seen.value.__context__ is None, number
+
+
+async def test_a_cancellation_while_an_error_is_ruled_on_bears_nothing_of_it(read_by):
+    asked = asyncio.Event()
+
+    async def ask(question, call):
+        asked.set()
+        await asyncio.Event().wait()
+
+    guard = read_by(ask=ask)
+
+    @guard.tool
+    async def look():
+        raise ValueError(f"ask me: {KEY}")
+
+    async def see():
+        try:
+            await look()
+        except asyncio.CancelledError as error:
+            return error.__context__
+
+    task = asyncio.create_task(see())
+    await asked.wait()
+    task.cancel()
+    assert await task is None
+
+
+async def test_an_error_that_is_released_keeps_its_context_whatever_its_caller_handles(read_by):
+    guard, below = read_by(), LookupError("below")
+
+    async def fail(*_):
+        try:
+            raise below
+        except LookupError:
+            raise ValueError("harmless")  # noqa: B904 - what it has is a context
+
+    try:
+        raise LookupError("the caller's")
+    except LookupError:
+        with pytest.raises(ValueError, match="harmless") as seen:
+            await guard.run(Call("look", {}), fail, denied=str)
+        assert seen.value.__context__ is below
+        with pytest.raises(ValueError, match="withheld") as seen:
+            await guard.tool(fail_with)(ValueError(TEXT))
+        assert seen.value.__context__ is None
+
+
+async def fail_with(error):
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (SystemExit(TEXT), SystemExit, MASKED),
+        (SystemExit(3), SystemExit, "3"),
+        (BaseExceptionGroup("some", [ValueError(TEXT), asyncio.CancelledError()]), ToolgateError, "some"),
+    ],
+    ids=["exit", "code", "group"],
+)
+async def test_an_exit_of_a_tool_and_a_group_with_a_cancellation_are_results(read_by, error, kind, text):
+    guard = read_by()
+    with pytest.raises(kind) as seen:
+        await guard.tool(fail_with)(error)
+    assert str(seen.value).startswith(text)
+    assert (seen.value is error) == (text == "3")
+    assert KEY not in "".join(traceback.format_exception(seen.value))
+
+
+async def test_cancellations_and_stops_pass_as_they_are(read_by):
+    guard = read_by()
+    own = SystemExit(TEXT)
+
+    def end(*_):
+        raise own
+
+    async def be_ended(error):
+        signal.raise_signal(signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, end)
+    try:
+        for fail, error in (
+            (fail_with, asyncio.CancelledError(TEXT)),
+            (fail_with, KeyboardInterrupt(TEXT)),
+            (fail_with, GeneratorExit(TEXT)),
+            (fail_with, TurnStop(TEXT)),
+            (be_ended, own),
+        ):
+            with pytest.raises(type(error)) as seen:
+                await guard.tool(fail)(error)
+            assert seen.value is error
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def add_note(error):
+    error.add_note(TEXT)
+    raise error
+
+
+def change_words(error):
+    error.args = (TEXT,)
+    raise error
+
+
+def give_cause(error):
+    raise error from OSError(TEXT)
+
+
+def meet_another(error):
+    try:
+        raise OSError(TEXT)
+    except OSError:
+        raise error  # noqa: B904 - the other one is its context
+
+
+def raise_another(error):
+    error.args = (TEXT,)
+    raise RuntimeError(TEXT)
+
+
+@pytest.mark.parametrize("change", [add_note, change_words, give_cause, meet_another, raise_another])
+async def test_a_readers_error_that_a_block_changes_is_ruled_on_as_the_blocks(read_by, change):
+    guard = read_by()
+
+    @guard.tool
+    @contextlib.contextmanager
+    def block():
+        try:
+            yield
+        except ValueError as error:
+            change(error)
+
+    @guard.tool
+    @contextlib.asynccontextmanager
+    async def later_block():
+        try:
+            yield
+        except ValueError as error:
+            change(error)
+
+    def enter():
+        with block():
+            raise ValueError("mine")
+
+    async def enter_later():
+        async with later_block():
+            raise ValueError("mine")
+
+    for run in (lambda: asyncio.to_thread(enter), enter_later):
+        with pytest.raises((ValueError, RuntimeError)) as seen:
+            await run()
+        assert KEY not in "".join(traceback.format_exception(seen.value))
+        assert (seen.value.__cause__, seen.value.__context__) == (None, None)
+
+
+class InputError(ValueError):
+    """An error of a library."""
+
+
+@pytest.mark.parametrize("base", [Exception, ValueError, InputError])
+async def test_the_name_of_an_errors_class_tells_nothing_of_what_was_hidden(read_by, base):
+    guard = read_by()
+    kind = type(f"Of {KEY}", (base,), {})
+    built_in = ValueError if base is InputError else base
+    with pytest.raises(built_in) as seen:
+        await guard.tool(fail_with)(kind("fine"))
+    assert (type(seen.value), str(seen.value)) == (built_in, "Of [withheld: key]: fine")
+    outer = type("Plain", (base,), {"__qualname__": f"where.{KEY}.Plain"})
+    with pytest.raises(built_in) as seen:
+        await guard.tool(fail_with)(outer(TEXT))
+    assert (type(seen.value), str(seen.value)) == (built_in, MASKED)
+
+
 async def test_by_hand_it_is_awaited_in_any_loop_or_waited_for_in_any_thread(read_by, schedulers):
     guard = read_by()
 
@@ -345,6 +575,38 @@ async def test_pieces_of_which_the_rest_would_be_too_long_are_not_read_further(r
     assert found[0].startswith("x" * 1024)
     assert "which no rule has seen" in found[0]
     assert len(read) == 11
+
+
+class Row(NamedTuple):
+    """A piece that is no JSON."""
+
+    text: str
+
+
+@pytest.mark.parametrize(
+    ("piece", "count"),
+    [
+        ("", 1025),
+        (b"", 1025),
+        (7, 1025),
+        ("é" * 100, 6),
+        ({"row": "x" * 200}, 5),
+        ([{"row": "x" * 5000}], 1),
+        (Row("x" * 200), 5),
+    ],
+    ids=["empty", "no bytes", "number", "beyond ASCII", "map", "long", "tuple"],
+)
+async def test_pieces_of_any_kind_are_read_up_to_the_bytes_that_they_take(read_by, piece, count):
+    guard, read = read_by(result_bytes=1024), []
+
+    @guard.tool
+    async def endless():
+        while len(read) < 5000:
+            read.append(1)
+            yield piece
+
+    assert [one async for one in endless()]
+    assert len(read) == count
 
 
 class Word(str):

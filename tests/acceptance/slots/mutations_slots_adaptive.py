@@ -50,8 +50,8 @@ MUTANTS = (
         "adaptive",
         "a failure says nothing of its status",
         f"{ORCHESTRATOR}/turn/calls/tool_call.py",
-        "kind, words, said = name_of(error), words_of(error), signals_of(error)",
-        "kind, words, said = name_of(error), words_of(error), _NOTHING",
+        "ran, kind, words, said = True, name_of(error), words_of(error), signals_of(error)",
+        "ran, kind, words, said = True, name_of(error), words_of(error), _NOTHING",
         "../orchestrator/turn/test_turn_facts.py::test_what_a_failed_tool_says_of_itself_stands_in_its_fact",
     ),
 )

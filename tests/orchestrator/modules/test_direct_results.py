@@ -65,6 +65,7 @@ GIVES: dict[str, Any] = {
     "result": ToolResult(output={"key": SECRET}, content=[TextBlock(text=SECRET)]),
     "failure": ToolResult(success=False, error={"message": SECRET}),
     "error": ValueError(f"bad {SECRET}"),
+    "exit": SystemExit(f"bad {SECRET}"),
 }
 
 
@@ -79,7 +80,7 @@ async def test_what_a_mask_hides_does_not_reach_the_caller(
     assert isinstance(given, ToolResult)
     assert SECRET not in given.model_dump_json()
     assert "[withheld: key]" in given.model_dump_json()
-    assert given.success is (what not in ("failure", "error"))
+    assert given.success is (what not in ("failure", "error", "exit"))
 
 
 @pytest.mark.parametrize("what", GIVES)

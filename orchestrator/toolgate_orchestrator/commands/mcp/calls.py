@@ -55,6 +55,7 @@ from toolgate_orchestrator.decision.question.shown_call import question_about, q
 from toolgate_orchestrator.decision.results.given_result import GivenResult
 from toolgate_orchestrator.guard.answer import AskHow
 from toolgate_orchestrator.guard.guard import Guard
+from toolgate_orchestrator.guard.results import raise_alone
 from toolgate_orchestrator.guard.ruling import Ruling
 
 PROGRESS_S: Final = 5.0
@@ -373,12 +374,11 @@ class _OneCall:
         except sdk.MCPError as error:
             if error.code == sdk.REQUEST_TIMEOUT:  # these are words of the proxy
                 raise
-            value = results.value_of_error(error.message, error.data)
-            given = await self._give(ruling, value, success=False)
-            if not given.changed:
-                raise
-            shown = sdk.MCPError(error.code, *results.given_error(given))
-        raise shown  # outside of the handler: it has no context
+            failed = error
+        value = results.value_of_error(failed.message, failed.data)
+        given = await self._give(ruling, value, success=False)
+        shown = sdk.MCPError(failed.code, *results.given_error(given)) if given.changed else failed
+        return raise_alone(shown)
 
     async def _give(self, ruling: Ruling, value: Any, *, success: bool) -> GivenResult:
         """Return what the client may see of this; its user is asked if that is possible during a request."""

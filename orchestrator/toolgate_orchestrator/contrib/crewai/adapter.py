@@ -33,6 +33,7 @@ from toolgate_orchestrator.contrib.crewai.step import STEP, ToolStep
 from toolgate_orchestrator.decision.question.call import Caller
 from toolgate_orchestrator.guard.callers import turn_place
 from toolgate_orchestrator.guard.guard import Guard
+from toolgate_orchestrator.guard.results import raise_alone
 
 
 def note_call(extract: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -65,14 +66,11 @@ def watch_run(run: Callable[..., Any]) -> Callable[..., Any]:
             return refusal
         try:
             result = run(tool, *args, **kwargs)
-        except BaseException as error:
-            step.error = error
-            shown = step.show_error(error)
-            if shown is error:
-                raise
+        except BaseException as error:  # noqa: BLE001 - raised below, as it may be seen
+            step.error = failed = error
         else:
             return step.give(result)
-        raise shown
+        return raise_alone(step.show_error(failed))
 
     return run_watched
 

@@ -12,7 +12,7 @@ from toolgate_bus.protocol.json_values import same_json
 from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.guard.callers import enter_tool
 from toolgate_orchestrator.guard.guard import Guard
-from toolgate_orchestrator.guard.results import EndReport
+from toolgate_orchestrator.guard.results import EndReport, raise_alone
 from toolgate_orchestrator.guard.ruling import Ruling
 
 STEP: Final[ContextVar["ToolStep | None"]] = ContextVar("toolgate_crewai_step", default=None)
@@ -167,12 +167,14 @@ class ToolStep:
         try:
             with enter_tool(ruling.at):
                 raw = self.give(tool.invoke(ruling.arguments))
-        except BaseException as error:
-            shown = self.show_error(error)
-            if not isinstance(error, Exception):
-                raise
-            return f"Error executing tool: {shown}"
-        return str(ruling.with_notice(tool.format_output_for_agent(raw)))
+        except BaseException as error:  # noqa: BLE001 - raised below, as it may be seen
+            failed = error
+        else:
+            return str(ruling.with_notice(tool.format_output_for_agent(raw)))
+        shown = self.show_error(failed)
+        if not isinstance(shown, Exception):
+            raise_alone(shown)
+        return f"Error executing tool: {shown}"
 
 
 def _schema_of(tool: Any) -> dict[str, Any] | None:

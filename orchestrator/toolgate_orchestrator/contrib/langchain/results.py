@@ -14,7 +14,7 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.types import Command, Send
 
 from toolgate_orchestrator.decision.results.given_result import GivenResult
-from toolgate_orchestrator.guard.results import EndReport
+from toolgate_orchestrator.guard.results import EndReport, raise_alone
 from toolgate_orchestrator.guard.ruling import Ruling
 
 MESSAGES: Final = "messages"
@@ -45,14 +45,12 @@ def rule_inside(tool: Any, ruling: Ruling) -> Any:
             result = tool._run(*args, **kwargs)
         except GraphBubbleUp:  # no result: the tool leaves, and runs again
             raise
-        except BaseException as error:
-            shown = ruling.fail(error).wait()
-            if shown is error:
-                raise
+        except BaseException as error:  # noqa: BLE001 - raised below, as it may be seen
+            ended = ruling.fail(error)
         else:
             part = split(result, has_artifact)
             return part.show(result, ruling.succeed(part.value).given_sync())
-        raise shown
+        return raise_alone(ended.wait())
 
     @functools.wraps(tool._arun)
     async def arun(*args: Any, **kwargs: Any) -> Any:
@@ -60,14 +58,12 @@ def rule_inside(tool: Any, ruling: Ruling) -> Any:
             result = await tool._arun(*args, **kwargs)
         except GraphBubbleUp:
             raise
-        except BaseException as error:
-            shown = await ruling.fail(error)
-            if shown is error:
-                raise
+        except BaseException as error:  # noqa: BLE001 - raised below, as it may be seen
+            ended = ruling.fail(error)
         else:
             part = split(result, has_artifact)
             return part.show(result, await ruling.succeed(part.value).given())
-        raise shown
+        return raise_alone(await ended)
 
     for name, function in (("_run", run), ("_arun", arun)):
         object.__setattr__(made, name, function)  # a model of pydantic takes no other attributes

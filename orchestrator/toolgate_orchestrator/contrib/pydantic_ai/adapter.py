@@ -30,7 +30,7 @@ from toolgate_orchestrator.decision.question.plain_values import changed, copy_a
 from toolgate_orchestrator.decision.ruling import CHANGED
 from toolgate_orchestrator.guard.callers import enter_tool, tool_place, turn_place
 from toolgate_orchestrator.guard.guard import Guard
-from toolgate_orchestrator.guard.results import EndReport
+from toolgate_orchestrator.guard.results import EndReport, raise_alone
 from toolgate_orchestrator.guard.ruling import Ruling
 
 NOTES: Final = "toolgate"
@@ -76,13 +76,11 @@ class GateToolset(WrapperToolset[Any]):  # type: ignore[misc] # Any where pydant
         except (ApprovalRequired, CallDeferred):
             ruling.release()  # it did not run
             raise
-        except BaseException as error:
-            shown = await ruling.fail(error)
-            if shown is error:
-                raise
+        except BaseException as error:  # noqa: BLE001 - raised below, as it may be seen
+            ended = ruling.fail(error)
         else:
             return await give(ruling, result)
-        raise shown
+        return raise_alone(await ended)
 
     async def _rule(
         self, name: str, arguments: dict[str, Any], plain: dict[str, Any], ctx: RunContext[Any]

@@ -29,7 +29,7 @@ from toolgate_orchestrator.decision.results.given_result import show_error
 from toolgate_orchestrator.guard.callers import enter_tool, turn_place
 from toolgate_orchestrator.guard.gathered_pieces import run_in
 from toolgate_orchestrator.guard.guard import Guard
-from toolgate_orchestrator.guard.results import EndReport
+from toolgate_orchestrator.guard.results import EndReport, raise_alone
 from toolgate_orchestrator.guard.ruling import Ruling
 
 
@@ -58,10 +58,8 @@ async def report(events: AsyncIterator[Any], ruling: Ruling) -> AsyncIterator[An
     except InterruptException:
         ruling.release()
         raise
-    except BaseException as error:
-        shown = await ruling.fail(error)
-        if shown is error:
-            raise
+    except BaseException as error:  # noqa: BLE001 - raised below, as it may be seen
+        ended = ruling.fail(error)
     else:
         if last is not None:
             result = await give(last, ruling)
@@ -72,7 +70,7 @@ async def report(events: AsyncIterator[Any], ruling: Ruling) -> AsyncIterator[An
             yield result
         ruling.report(None)
         return
-    raise shown
+    raise_alone(await ended)
 
 
 async def give(event: ToolResultEvent, ruling: Ruling) -> ToolResultEvent:

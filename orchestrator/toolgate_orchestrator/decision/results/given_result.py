@@ -1,5 +1,6 @@
 """A result, or an error, as the LLM gets it, and the sentences for one that it does not get."""
 
+import builtins
 import json
 from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple, overload
@@ -98,26 +99,34 @@ def finish(outgoing: OutgoingResult, value: Any) -> Any:
 def show_error(error: Exception, given: GivenResult) -> Exception: ...
 @overload
 def show_error(error: str, given: GivenResult) -> str: ...
-def show_error(error: Exception | str, given: GivenResult) -> Exception | str:
+@overload
+def show_error(error: BaseException, given: GivenResult) -> BaseException: ...
+def show_error(error: BaseException | str, given: GivenResult) -> BaseException | str:
     """Return an error as it may be seen; the same one if nothing of it was hidden.
 
-    Otherwise it is a new error of the same kind, else a ToolgateError. It has no cause, context or notes.
+    Otherwise it is a new error of the same kind, or of the built-in kind below if the name of its kind tells
+    what is hidden, else a ToolgateError. It has no cause, context or notes.
     """
     if not given.changed:
         return error
     text = given.value if isinstance(given.value, str) else json.dumps(given.value, ensure_ascii=False)
     if isinstance(error, str):
         return text
+    kind = type(error)
+    name = f"{kind.__module__}.{kind.__qualname__}"  # as a traceback prints it
+    tells = hide_texts(name, given.hidden) != name
     if given.outcome == "masked":
         text, _, mark = text.rpartition("\n") if given.is_cut else (text, "", "")
-        text = own_words(text.removeprefix(f"{type(error).__name__}: "))
+        tells = tells or not text.startswith(kind.__name__)
+        text = own_words(text.removeprefix(f"{kind.__name__}: "))
         text = f"{text}\n{mark}" if mark else text
-    return _make_like(error, text) or ToolgateError(text)
+    if tells:
+        kind = next(one for one in kind.__mro__ if getattr(builtins, one.__name__, None) is one)
+    return _make(kind, error, text) or ToolgateError(text)
 
 
-def _make_like(error: Exception, text: str) -> Exception | None:
-    """Return an error of this kind with this text and nothing else; None if it cannot be made."""
-    kind = type(error)
+def _make(kind: type[BaseException], error: BaseException, text: str) -> BaseException | None:
+    """Return an error of this kind with this text and nothing of `error`; None if it cannot be made."""
     try:
         made = kind(text)
         says_more = made.args != (text,) or str(made) not in (text, repr(text))

@@ -252,6 +252,21 @@ def read_result(result: Any, most: int | None = None) -> Any:
     return reading.read(to_shown(result))
 
 
+def measure(value: Any, limit: int) -> int:
+    """Return the bytes that a value takes when it is sent; 0 if it cannot be read, and nobody is given it.
+
+    Of a value that takes more than `limit` bytes it is a number above `limit`, as no more is read of it.
+    """
+    written = write_plain(value, limit)
+    if written is not None:
+        return len(written)
+    try:
+        read = read_result(value, limit)
+    except UnreadableQuestion:
+        return 0
+    return len((read if type(read) is str else _write(read)).encode())
+
+
 def _read_held(result: Any) -> Any:
     """Return what a value holds, to tell whether it is changed: what it computes may differ each time."""
     if isinstance(result, str | BaseException):

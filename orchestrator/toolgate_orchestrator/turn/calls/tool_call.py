@@ -174,18 +174,18 @@ class ToolCalls:
         try:
             result = await self._execute(call)
         except _ToolFailure as failure:
-            spent = time.monotonic() - started
-            if not failure.ran:
-                return await self._record_failure(call, failure.kind, str(failure), spent, ran=False)
-            return await self._rule_on_failure(call, ruler, failure.kind, str(failure), spent)
+            ran, kind, words, said = failure.ran, failure.kind, str(failure), _NOTHING
         except asyncio.CancelledError:
             self._fact("fail", call, {"error": "CancelledError"}, time.monotonic() - started)
             raise
         except Exception as error:  # noqa: BLE001 - whatever a tool raises is its result
-            kind, words, said = name_of(error), words_of(error), signals_of(error)
-            spent = time.monotonic() - started
-            return await self._rule_on_failure(call, ruler, kind, words, spent, said)
-        return await self._record_result(call, ruler, result, time.monotonic() - started)
+            ran, kind, words, said = True, name_of(error), words_of(error), signals_of(error)
+        else:
+            return await self._record_result(call, ruler, result, time.monotonic() - started)
+        spent = time.monotonic() - started  # outside of the handler: a cancellation bears no raw error
+        if not ran:
+            return await self._record_failure(call, kind, words, spent, ran=False)
+        return await self._rule_on_failure(call, ruler, kind, words, spent, said)
 
     async def _execute(self, call: ToolCall) -> ToolResult:
         if call.problem:
@@ -223,8 +223,11 @@ class ToolCalls:
         except BaseException as error:
             if not theirs(error):
                 raise
-            words = f"the tool ran, but its result cannot be read: {name_of(error)}: {words_of(error)}"
-            return await self._rule_on_failure(call, ruler, "UnreadableResult", words, spent)
+            fault = f"the tool ran, but its result cannot be read: {name_of(error)}: {words_of(error)}"
+        else:
+            fault = ""
+        if fault:  # outside of the handler, as above
+            return await self._rule_on_failure(call, ruler, "UnreadableResult", fault, spent)
         outcome, said = ToolOutcome(told.content, told.output, told.error), told.signals
         cost = {} if told.cost is None else {"cost": told.cost}
         if ruler is not None and sent is not None:

@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any, Final
 
+from toolgate_bus.errors import TurnStop
 from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
 MAX_NAME: Final = 100
 MAX_WORDS: Final = 100_000
+_CANCELLATIONS: Final = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
 
 
 def theirs(error: BaseException) -> bool:
@@ -39,6 +41,19 @@ def theirs(error: BaseException) -> bool:
     found = (signal.getsignal(each) for each in signal.valid_signals())
     handlers = {getattr(handler, "__code__", None) for handler in found}
     return not any(code in handlers for code in _codes(error))
+
+
+def is_result(error: BaseException | str) -> bool:
+    """Return whether an error is a result that is ruled on.
+
+    A cancellation, an operator's stop, Ctrl-C, and what a handler of a signal raises are none.
+    """
+    if isinstance(error, str | Exception):
+        return not isinstance(error, TurnStop)
+    trio = sys.modules.get("trio")
+    if isinstance(error, _CANCELLATIONS) or (trio is not None and isinstance(error, trio.Cancelled)):
+        return False
+    return theirs(error)
 
 
 def name_of(value: Any) -> str:
