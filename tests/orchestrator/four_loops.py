@@ -11,6 +11,8 @@ __all__ = [
     "ASKING",
     "LOOPS",
     "Recording",
+    "begin_turn",
+    "causes_of",
     "data_told",
     "inject",
     "modify",
@@ -47,6 +49,21 @@ async def run_by_hand(a: Any, hooks: Any = None, **keywords: Any) -> str:
     parts = (get("context"), get("providers"), get("tools"), hooks or a.hooks)
     answer: str = await asyncio.wait_for(get("orchestrator").execute("hello", *parts, **keywords), 10)
     return answer
+
+
+def begin_turn(a: Any, made: Any) -> asyncio.Task[str]:
+    """Begin a turn in a task of its own, so that a cancellation reaches it as it is."""
+    get = a.session.coordinator.get
+    parts = (get("context"), get("providers"), get("tools"), a.hooks)
+    begun: asyncio.Task[str] = asyncio.ensure_future(
+        made.execute("hello", *parts, coordinator=a.session.coordinator)
+    )
+    return begun
+
+
+def causes_of(error: BaseException | None) -> list[str]:
+    """Return an error with all that it bears."""
+    return [] if error is None else [repr(error), *causes_of(error.__cause__), *causes_of(error.__context__)]
 
 
 class Recording:

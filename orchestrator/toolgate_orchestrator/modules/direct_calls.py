@@ -22,10 +22,16 @@ from toolgate_orchestrator.calls.open_call import Outcome
 from toolgate_orchestrator.calls.refusal import reason_of, refuse_tool
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.question.call import Call
-from toolgate_orchestrator.decision.results.given_result import GivenResult
-from toolgate_orchestrator.turn.calls.ruled_output import clean_fact, clean_failure, send_output, use_ruling
+from toolgate_orchestrator.decision.results.given_result import CHANGED, GivenResult, withhold
+from toolgate_orchestrator.turn.calls.ruled_output import (
+    SentOutput,
+    clean_fact,
+    clean_failure,
+    send_output,
+    use_ruling,
+)
 from toolgate_orchestrator.turn.calls.tool_call import current_call
-from toolgate_orchestrator.turn.calls.tool_output import as_tool_result, read_result
+from toolgate_orchestrator.turn.calls.tool_output import ToolReport, as_tool_result, read_result
 from toolgate_orchestrator.turn.session_tree import agents_of, place_of
 from toolgate_orchestrator.turn.values.foreign_code import is_result, name_of, words_of
 from toolgate_orchestrator.turn.values.messages import ToolCall, schema_of
@@ -162,12 +168,12 @@ class _DirectCall:
     async def _rule_on(self, result: Any, told: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return the result as it may be seen, and the fields of its fact."""
         try:
-            read = as_tool_result(result)
-            report = read_result(read)
-            sent = send_output(read, report)
+            report, sent = _read(result)
         except Exception as error:  # noqa: BLE001 - a foreign result, that nobody can rule on
             return _fail(f"the result of {self._tool} cannot be read: {name_of(error)}"), told
         given = await self._give(sent.value, success=report.success)
+        if not given.changed and not _is_still(sent, result):
+            given = withhold("gate_failed", CHANGED)
         told = clean_fact(given, told)
         if not given.changed:
             return result, told
@@ -178,6 +184,20 @@ class _DirectCall:
 
     async def _give(self, result: Any, *, success: bool) -> GivenResult:
         return await self._session.give(self._call, self._decision, result, success=success)
+
+
+def _read(result: Any) -> tuple[ToolReport, SentOutput]:
+    read = as_tool_result(result)
+    report = read_result(read)
+    return report, send_output(read, report)
+
+
+def _is_still(sent: SentOutput, result: Any) -> bool:
+    """Return whether a result is still as it was when it was sent, in a copy."""
+    try:
+        return bool(_read(result)[1].value == sent.value)
+    except Exception:  # noqa: BLE001 - a foreign result, that cannot be read any more
+        return False
 
 
 def _describe(result: Any) -> dict[str, Any]:

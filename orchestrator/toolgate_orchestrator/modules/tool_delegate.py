@@ -104,6 +104,8 @@ class Delegate:
         told["parent_session_id"] = str(getattr(self._coordinator, "session_id", "") or "")
         if call is not None and call.decision:
             told["decision_id"] = call.decision
+        failed = ""
+        finished: Mapping[str, Any] = {}
         try:
             finished = await self._run_delegation(input, told)
         except ToolRefusal as refusal:
@@ -112,10 +114,11 @@ class Delegate:
             await self._emit("delegate:agent_cancelled", told)
             raise
         except Exception as error:  # noqa: BLE001 - the parent is told of any end of the child
-            words = str(error) or type(error).__name__
-            shown = type(error).__name__ if self._is_ruled() else words
+            failed = str(error) or type(error).__name__
+            shown = type(error).__name__ if self._is_ruled() else failed
+        if failed:  # outside of the handler: no context bears what rules have not seen
             await self._emit("delegate:error", {**told, "error": shown})
-            return _make_failure(f"the agent {told['agent']} failed: {words}")
+            return _make_failure(f"the agent {told['agent']} failed: {failed}")
         told["sub_session_id"] = finished["session_id"]
         cancelled = finished.get("status") == "cancelled"
         event = "delegate:agent_cancelled" if cancelled else "delegate:agent_completed"

@@ -13,8 +13,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from amplifier_core import Usage
 from toolgate_bus.protocol.fact_events import LABELLED, TURN
 from toolgate_bus.protocol.llm import LLM_REQUEST
+from toolgate_bus.protocol.money import micro
 from toolgate_bus.protocol.names import POINTS
 from toolgate_bus.telemetry import metrics, tracing
 from toolgate_bus.telemetry.definitions import OTHER
@@ -36,6 +38,7 @@ _USED: Final = {
     "cache_write_tokens": "gen_ai.usage.cache_creation.input_tokens",
     "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
 }
+_MAX_COUNT: Final = 10**12
 
 
 def seconds_since(started: float) -> dict[str, float]:
@@ -122,6 +125,18 @@ def tell_usage(span: tracing.Span, usage: Mapping[str, Any] | None) -> None:
     """Add the tokens that an answer used to its span."""
     if span is not tracing.NO_SPAN and usage:
         span.set({name: usage[key] for key, name in _USED.items() if type(usage.get(key)) is int})
+
+
+def counts_of(usage: Any) -> dict[str, Any]:
+    """Return the tokens and the cost that a response's usage tells: its other fields may hold any words."""
+    told = usage if isinstance(usage, Mapping) else {}
+    return {name: told[name] for name in Usage.model_fields if name in told and _is_count(name, told[name])}
+
+
+def _is_count(name: str, value: Any) -> bool:
+    if value is None:
+        return True
+    return micro(value) is not None if name == "cost_usd" else type(value) is int and 0 <= value < _MAX_COUNT
 
 
 def span_of_tool(call: ToolCall, *, mounted: bool) -> tracing.Span:

@@ -1,5 +1,6 @@
 """What a tool gives to whoever calls it directly is ruled on too; an error keeps nothing that is hidden."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 from amplifier_core import HookResult, ToolResult
 from amplifier_core.message_models import TextBlock
+from four_loops import causes_of
 from gate_world import World
 from ruled_bus import SECRET, RuledBus, mask_secret
 from toolgate_bus.protocol.events import Continue, Deny
@@ -126,3 +128,59 @@ async def test_why_a_sub_agent_failed_is_told_to_hooks_only_where_nobody_rules_o
             await a.ask()
             assert [SECRET in str(one["error"]) for one in told] == [not ruled]
             assert (SECRET in str(await a.messages())) is (not ruled)
+
+
+async def test_a_result_that_its_tool_changes_while_it_is_ruled_on_is_withheld(world: World) -> None:
+    held = ["fine"]
+
+    def change(_: Any) -> Any:
+        held.append(SECRET)
+        return Continue()
+
+    await world.scheduler("judge", change, phases=("result",))
+    given = await call(world, ToolResult(output=held))
+    assert given.success is False
+    assert "it was changed while it was ruled on" in str(given.error)
+    assert SECRET not in given.model_dump_json()
+
+
+async def test_a_cancellation_while_an_error_is_ruled_on_does_not_bear_it(world: World) -> None:
+    asked = asyncio.Event()
+
+    async def hold(_: Any) -> Any:
+        asked.set()
+        await asyncio.Event().wait()
+
+    await world.scheduler("judge", hold, phases=("result",))
+    running = asyncio.ensure_future(call(world, ValueError(SECRET)))
+    await asyncio.wait_for(asked.wait(), 5)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError) as raised:
+        await running
+    assert (raised.value.__cause__, raised.value.__context__) == (None, None)
+
+
+async def test_a_cancellation_while_hooks_hear_that_a_child_failed_does_not_bear_its_error(
+    agent: Any, llm: Any
+) -> None:
+    heard = asyncio.Event()
+
+    async def spawn(**_: Any) -> Any:
+        raise ValueError(SECRET)
+
+    async def wait(event: str, data: dict[str, Any]) -> HookResult:
+        heard.set()
+        await asyncio.Event().wait()
+        return HookResult()
+
+    async with agent(llm=llm(), plan={"agents": {"helper": {}}}) as a:
+        coordinator = a.session.coordinator
+        coordinator.register_capability("session.spawn", spawn)
+        coordinator.hooks.register("delegate:error", wait, name="test")
+        delegate = Delegate(coordinator)
+        running = asyncio.ensure_future(delegate.execute({"agent": "helper", "instruction": "look"}))
+        await asyncio.wait_for(heard.wait(), 5)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError) as raised:
+            await running
+    assert SECRET not in str(causes_of(raised.value))

@@ -262,6 +262,17 @@ async def test_what_is_hidden_of_a_providers_error_is_seen_by_nobody(
     assert SECRET not in str([(repr(one), vars(one)) for one in seen])
 
 
+@pytest.mark.parametrize("status", [4111222233334444, 99, 600])
+async def test_a_number_that_is_no_status_is_not_told_of_an_error_that_was_masked(
+    agent: Any, llm: Any, bus: RuledBus, status: int
+) -> None:
+    await bus.scheduler(mask_secret, tools=("llm:request",))
+    async with agent(llm=llm([LLMError(f"bad {SECRET}", status_code=status)])) as a:
+        await run_turn(a, await bus.listens(a, "loop-basic"))
+        (told,) = a.told("provider:error")
+        assert told["status_code"] is None
+
+
 @pytest.mark.parametrize("loop", LOOPS)
 async def test_a_providers_error_of_which_nothing_is_hidden_is_the_providers_own(
     agent: Any, llm: Any, bus: RuledBus, loop: str

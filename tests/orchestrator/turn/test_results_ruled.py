@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from amplifier_core import ToolResult
-from amplifier_core.message_models import TextBlock
-from four_loops import LOOPS, sent_results
+from amplifier_core.message_models import ImageBlock, TextBlock
+from four_loops import LOOPS, begin_turn, causes_of, sent_results
 from ruled_bus import SECRET, RuledBus, mask_secret
-from toolgate_bus.protocol.events import AskUser, Continue, Deny, Replace
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Mask, MaskedPart, Replace
 from toolgate_orchestrator.turn.values import jsonable
+from toolgate_orchestrator.turn.values.foreign_code import name_of
 
 pytestmark = pytest.mark.pure
 
@@ -45,6 +46,17 @@ def giving(tool: Any, what: Any, name: str = "look") -> Any:
         return what
 
     return tool(name, answer)
+
+
+def handing(tool: Any, what: Any, name: str = "look") -> Any:
+    """A tool that gives this very object."""
+    made = giving(tool, what, name)
+
+    async def execute(arguments: dict[str, Any]) -> Any:
+        return made.answer(arguments)
+
+    made.execute = execute
+    return made
 
 
 async def everything_seen(a: Any, bus: RuledBus, caplog: Any) -> str:
@@ -283,3 +295,148 @@ async def test_a_session_that_is_cancelled_does_not_wait_for_a_ruling_on_a_resul
         await asyncio.wait_for(turn, 5)
         assert SECRET not in await everything_seen(a, bus, caplog)
     assert [fact["success"] for fact in bus.facts("tool:post")] == [True]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_a_result_that_its_tool_changes_while_it_is_ruled_on_is_given_as_it_was(
+    agent: Any, tool: Any, llm: Any, wants: Any, bus: RuledBus, caplog: Any, loop: str
+) -> None:
+    held = ["fine"]
+
+    def change(call: Any) -> Any:
+        if call.tool_name == "look":
+            held.append(SECRET)
+        return Continue()
+
+    await bus.scheduler(change)
+    path = {"_outputPath": "†state.seen"} if loop == "loop-reactive" else {}
+    model = llm([wants("c1", "look", path)], [wants("c2", "use", {"it": "†state.seen"})])
+    tools = [handing(tool, ToolResult(output=held)), tool("use")]
+    async with agent(llm=model, tools=tools) as a:
+        await bus.listens(a, loop)
+        await a.ask()
+        assert SECRET not in await everything_seen(a, bus, caplog)
+        assert a.tools["use"].calls == [{"it": ["fine"] if path else "†state.seen"}]
+    assert held == ["fine", SECRET]
+
+
+class Unreadable:
+    """A result that raises when it is read."""
+
+    @property
+    def success(self) -> bool:
+        raise ValueError(SECRET)
+
+    def get_serialized_output(self) -> str:
+        return "fine"
+
+
+@pytest.mark.parametrize("gives", [ValueError(SECRET), SystemExit(SECRET), Unreadable()], ids=name_of)
+@pytest.mark.parametrize("loop", ["loop-basic", "loop-events"])
+async def test_a_cancellation_while_a_failure_is_ruled_on_does_not_bear_it(
+    agent: Any, tool: Any, llm: Any, wants: Any, bus: RuledBus, loop: str, gives: Any
+) -> None:
+    asked = asyncio.Event()
+
+    async def hold(call: Any) -> Any:
+        asked.set()
+        await asyncio.Event().wait()
+
+    await bus.scheduler(hold)
+    async with agent(llm=llm([wants("c1", "look")]), tools=[handing(tool, gives)]) as a:
+        turn = begin_turn(a, await bus.listens(a, loop, asked={"patience_ms": 60_000, "required": ["judge"]}))
+        await asyncio.wait_for(asked.wait(), 5)
+        turn.cancel()
+        with pytest.raises(asyncio.CancelledError) as raised:
+            await turn
+    assert SECRET not in str(causes_of(raised.value))
+
+
+async def test_a_tool_that_answers_a_cancellation_by_another_error_does_not_show_it(
+    agent: Any, tool: Any, llm: Any, wants: Any, bus: RuledBus
+) -> None:
+    running = asyncio.Event()
+
+    class Slow(tool):  # type: ignore[misc]
+        async def execute(self, arguments: Any) -> Any:
+            running.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise SystemExit(SECRET) from None
+
+    await bus.scheduler(mask_secret)
+    async with agent(llm=llm([wants("c1", "look")]), tools=[Slow("look")]) as a:
+        turn = begin_turn(a, await bus.listens(a, "loop-events"))
+        await asyncio.wait_for(running.wait(), 5)
+        turn.cancel()
+        with pytest.raises(asyncio.CancelledError) as raised:
+            await turn
+    assert SECRET not in str(causes_of(raised.value))
+
+
+class Given:
+    """A result that is no ToolResult of the kernel."""
+
+    success, error = True, None
+
+    def __init__(self, output: Any, *content: Any) -> None:
+        self.output, self.content = output, list(content)
+
+    def get_serialized_output(self) -> Any:
+        return self.output
+
+
+def image(data: Any, media_type: str = "image/png", **more: Any) -> ImageBlock:
+    return ImageBlock(source={"type": "base64", "media_type": media_type, "data": data}, **more)
+
+
+BASE64 = "QUJD" * 50
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        image(f"it is {SECRET}"),
+        image(f"it is {SECRET}", "text/plain"),
+        image([f"it is {SECRET}"]),
+        image(BASE64, alt=f"it is {SECRET}"),
+        ImageBlock(source={"type": "url", "url": f"http://x/{SECRET}"}),
+    ],
+)
+@pytest.mark.parametrize("output", ["fine", f"it is {SECRET}"])
+async def test_what_is_no_data_of_an_image_is_shown_to_rules(
+    agent: Any, tool: Any, llm: Any, wants: Any, bus: RuledBus, caplog: Any, block: Any, output: str
+) -> None:
+    await bus.scheduler(mask_secret)
+    async with agent(llm=llm([wants("c1", "look")]), tools=[handing(tool, Given(output, block))]) as a:
+        await bus.listens(a, "loop-basic")
+        assert await a.ask() == "done"
+        assert SECRET not in await everything_seen(a, bus, caplog)
+        assert "[withheld: key]" in str(await a.results())
+
+
+@pytest.mark.parametrize("output", ["fine", f"it is {SECRET}"])
+async def test_the_data_of_an_image_are_sent_as_type_and_size_and_given_whole(
+    agent: Any, tool: Any, llm: Any, wants: Any, bus: RuledBus, output: str
+) -> None:
+    await bus.scheduler(mask_secret)
+    gives = Given(output, image(BASE64))
+    async with agent(llm=llm([wants("c1", "look")]), tools=[handing(tool, gives)]) as a:
+        await bus.listens(a, "loop-basic")
+        await a.ask()
+        (given,) = await a.results()
+        assert given[1]["source"]["data"] == BASE64
+    (shown,) = bus.seen[0].result["content"]
+    assert shown["source"]["data"] == "[image/png, 150 bytes, not shown to rules]"
+
+
+async def test_an_image_in_whose_data_a_hidden_text_stands_is_not_given(
+    agent: Any, tool: Any, llm: Any, wants: Any, bus: RuledBus
+) -> None:
+    await bus.scheduler(Mask(parts=[MaskedPart("/output", 0, 8, "key")], reason="a key"))
+    gives = Given("QUJDQUJD is it", image(BASE64))
+    async with agent(llm=llm([wants("c1", "look")]), tools=[handing(tool, gives)]) as a:
+        await bus.listens(a, "loop-basic")
+        await a.ask()
+        assert "QUJDQUJD" not in str(await a.messages())

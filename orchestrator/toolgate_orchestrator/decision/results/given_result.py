@@ -71,6 +71,7 @@ class GivenResult(NamedTuple):
 
 
 WITHHELD: Final = "The tool ran, but its result is withheld: {reason}"
+CHANGED: Final = "it was changed while it was ruled on."
 
 
 def withhold(why: ResultWhy, reason: str | None, scheduler: str | None = None) -> GivenResult:

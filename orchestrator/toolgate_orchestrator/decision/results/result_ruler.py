@@ -31,6 +31,7 @@ from toolgate_orchestrator.decision.question.question import UnreadableQuestion
 from toolgate_orchestrator.decision.question.redact import Redactor
 from toolgate_orchestrator.decision.recorder import DecisionRecorder
 from toolgate_orchestrator.decision.results.given_result import (
+    CHANGED,
     GivenResult,
     ResultWhy,
     finish,
@@ -75,7 +76,7 @@ class ResultRuler:
             call.close()  # what comes while labels are stored changes nothing any more: it is told as late
             await self._dispatcher.settle_labels(call)
             if not given.changed and call.results and not call.results[0].is_of(result):
-                given = withhold("gate_failed", "it was changed while it was ruled on.")
+                given = withhold("gate_failed", CHANGED)
         except UnreadableQuestion as error:
             given = withhold("gate_failed", f"nobody could be asked about it: {error}.")
         except Exception as error:  # noqa: BLE001 - a fault of ours; nobody may gain by it

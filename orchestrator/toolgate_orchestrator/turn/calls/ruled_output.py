@@ -4,17 +4,18 @@
                                    ─▶ text for the LLM, output, error, payload for hooks
 
 A result travels as its output. One with an error or content blocks of its own travels as a map (`output`,
-`text`, `error`, `content`), so that nothing is seen that nobody could rule on. An image travels as its type
-and size; it is used if its block came back as it was.
+`text`, `error`, `content`), so that nothing is seen that nobody could rule on. The data of an image travel as
+type and size (`describe_data`); it is used if its block came back as it was, and no hidden text stands in it.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from amplifier_core import ToolResult
 from toolgate_bus.telemetry.printable import shorten
 
+from toolgate_orchestrator.calls.result_parts import describe_data
 from toolgate_orchestrator.decision.results.given_result import GivenResult
 from toolgate_orchestrator.turn.calls.tool_output import ToolReport, describe_error, text_of_output
 from toolgate_orchestrator.turn.values.jsonable import jsonable
@@ -32,6 +33,8 @@ class SentOutput(NamedTuple):
     """A tool's result as it is sent to schedulers."""
 
     value: Any
+    output: Any
+    """Output of the tool as it is ruled on: a copy, which nobody changes meanwhile."""
     is_map: bool = False
     """True if `value` is a map of several parts; False if it is the output."""
     blocks: Sequence[Any] = ()
@@ -61,8 +64,8 @@ def send_output(result: ToolResult, report: ToolReport) -> SentOutput:
     if error is not None and error != {"message": output}:
         parts[ERROR] = error
     if blocks:
-        parts[CONTENT] = [_describe_block(block) for block in blocks]
-    return SentOutput(output) if len(parts) == 1 else SentOutput(parts, True, blocks)
+        parts[CONTENT] = describe_data(blocks)
+    return SentOutput(output, output) if len(parts) == 1 else SentOutput(parts, output, True, blocks)
 
 
 def use_ruling(given: GivenResult, sent: SentOutput, report: ToolReport) -> RuledOutput:
@@ -73,7 +76,7 @@ def use_ruling(given: GivenResult, sent: SentOutput, report: ToolReport) -> Rule
     output, said = parts[OUTPUT], parts.get(TEXT)
     text = said if isinstance(said, str) else text_of_output(output)
     kept = parts.get(CONTENT)
-    blocks = _restore(kept, sent.blocks) if isinstance(kept, list) else []
+    blocks = _restore(kept, sent.blocks, given.clean) if isinstance(kept, list) else []
     error = parts.get(ERROR)
     shown = {"success": report.success, "output": output, "error": error if type(error) is dict else None}
     content = [{"type": "text", "text": text}, *blocks] if blocks else text
@@ -105,21 +108,13 @@ def clean_failure(given: GivenResult, kind: str) -> tuple[str, str, str]:
     return kind, message, f"Error: {value}"
 
 
-def _describe_block(block: Any) -> Any:
-    source = block.get("source") if isinstance(block, dict) and block.get("type") == "image" else None
-    if not isinstance(source, dict):
-        return block
-    data = source.get("data")
-    size = {"characters": len(data)} if isinstance(data, str) else {}
-    return {"type": "image", "source": {key: one for key, one in source.items() if key != "data"} | size}
-
-
-def _restore(kept: Sequence[Any], blocks: Sequence[Any]) -> list[Any]:
+def _restore(kept: Sequence[Any], blocks: Sequence[Any], clean: Callable[[Any], Any]) -> list[Any]:
     """Return the blocks that were ruled on, with the data of images that nobody hid."""
     made: list[Any] = []
     for at, block in enumerate(kept):
-        if at < len(blocks) and block == _describe_block(blocks[at]):
-            made.append(blocks[at])
+        own = blocks[at] if at < len(blocks) else None
+        if block == describe_data(own) and clean(own) == own:
+            made.append(own)
         elif isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str):
             made.append(block)
         else:

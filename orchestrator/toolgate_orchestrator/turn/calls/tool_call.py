@@ -125,6 +125,16 @@ class OutputRuler(Protocol):
         """Return what a call gave as it may be seen."""
 
 
+class _Failure(NamedTuple):
+    """What is told of a call that gave no result."""
+
+    kind: str
+    message: str
+    said: Mapping[str, Any] = _NOTHING
+    """Fields for its fact."""
+    ran: bool = True
+
+
 class _ToolFailure(Exception):  # noqa: N818 - control flow of this module
     """A tool could not be run; it carries the error type for tool:error."""
 
@@ -171,21 +181,20 @@ class ToolCalls:
 
     async def _run(self, call: ToolCall, ruler: OutputRuler | None) -> ToolOutcome:
         started = time.monotonic()
+        result: ToolResult | _Failure
         try:
             result = await self._execute(call)
         except _ToolFailure as failure:
-            ran, kind, words, said = failure.ran, failure.kind, str(failure), _NOTHING
+            result = _Failure(failure.kind, str(failure), ran=failure.ran)
         except asyncio.CancelledError:
             self._fact("fail", call, {"error": "CancelledError"}, time.monotonic() - started)
             raise
         except Exception as error:  # noqa: BLE001 - whatever a tool raises is its result
-            ran, kind, words, said = True, name_of(error), words_of(error), signals_of(error)
-        else:
-            return await self._record_result(call, ruler, result, time.monotonic() - started)
-        spent = time.monotonic() - started  # outside of the handler: a cancellation bears no raw error
-        if not ran:
-            return await self._record_failure(call, kind, words, spent, ran=False)
-        return await self._rule_on_failure(call, ruler, kind, words, spent, said)
+            result = _Failure(name_of(error), words_of(error), signals_of(error))
+        spent = time.monotonic() - started
+        if isinstance(result, _Failure):  # outside of the handler: no context bears what is hidden of it
+            return await self._rule_on_failure(call, ruler, result, spent)
+        return await self._record_result(call, ruler, result, spent)
 
     async def _execute(self, call: ToolCall) -> ToolResult:
         if call.problem:
@@ -204,18 +213,18 @@ class ToolCalls:
         except BaseException as error:
             if not theirs(error):
                 raise
-            if is_cancel_requested():  # it was cancelled, and reports that in another way
-                raise asyncio.CancelledError from None
-            words = words_of(error)
-            raised = f"raised {name_of(error)}{f': {words}' if words else ''}"
-            came = "cancelled itself" if isinstance(error, asyncio.CancelledError) else raised
-            raise _ToolFailure(name_of(error), f"the tool {came}", ran=True) from None
+            if not is_cancel_requested():
+                words = words_of(error)
+                raised = f"raised {name_of(error)}{f': {words}' if words else ''}"
+                came = "cancelled itself" if isinstance(error, asyncio.CancelledError) else raised
+                raise _ToolFailure(name_of(error), f"the tool {came}", ran=True) from None
+        raise asyncio.CancelledError  # it was cancelled, and reports that in another way
 
     async def _record_result(
         self, call: ToolCall, ruler: OutputRuler | None, result: ToolResult, spent: float
     ) -> ToolOutcome:
         is_ruled = ruler is not None and ruler.rules_on_result(_tool_of(call))
-        heard = self._hooks.has_listeners(TOOL_POST)
+        heard, unreadable = self._hooks.has_listeners(TOOL_POST), None
         try:
             told = read_result(result)
             sent = send_output(result, told) if is_ruled else None
@@ -223,12 +232,12 @@ class ToolCalls:
         except BaseException as error:
             if not theirs(error):
                 raise
-            fault = f"the tool ran, but its result cannot be read: {name_of(error)}: {words_of(error)}"
-        else:
-            fault = ""
-        if fault:  # outside of the handler, as above
-            return await self._rule_on_failure(call, ruler, "UnreadableResult", fault, spent)
-        outcome, said = ToolOutcome(told.content, told.output, told.error), told.signals
+            words = f"the tool ran, but its result cannot be read: {name_of(error)}: {words_of(error)}"
+            unreadable = _Failure("UnreadableResult", words)
+        if unreadable is not None:
+            return await self._rule_on_failure(call, ruler, unreadable, spent)
+        output = told.output if sent is None else sent.output  # the tool may change its own meanwhile
+        outcome, said = ToolOutcome(told.content, output, told.error), told.signals
         cost = {} if told.cost is None else {"cost": told.cost}
         if ruler is not None and sent is not None:
             try:
@@ -260,42 +269,25 @@ class ToolCalls:
         return ToolOutcome(changed.content, changed.output, outcome.error, outcome.withheld)
 
     async def _rule_on_failure(
-        self,
-        call: ToolCall,
-        ruler: OutputRuler | None,
-        kind: str,
-        message: str,
-        spent: float,
-        said: Mapping[str, Any] = _NOTHING,
+        self, call: ToolCall, ruler: OutputRuler | None, failed: _Failure, spent: float
     ) -> ToolOutcome:
         """Report what a tool raised: it is a result like any other, and ruled on."""
-        if ruler is None or not ruler.rules_on_result(_tool_of(call)):
-            return await self._record_failure(call, kind, message, spent, said)
+        kind, message, said, ran = failed
+        told = {"error": kind, **said}
+        outcome = ToolOutcome(f"Error: {kind}: {message}", error=(kind, message))
+        if not ran or ruler is None or not ruler.rules_on_result(_tool_of(call)):
+            return await self._report_failure(call, outcome, told, spent, ran=ran)
         try:
             given = await ruler.give(call, f"{kind}: {message}", success=False)
         except BaseException:
             self._fact("fail", call, {"error": kind}, spent)
             raise
-        if not given.changed:
-            return await self._record_failure(call, kind, message, spent, said)
-        told = clean_fact(given, {"error": kind, **said})
-        shown_kind, shown, content = clean_failure(given, kind)
-        withheld = content if given.outcome == "withheld" else None
-        outcome = ToolOutcome(content, error=(shown_kind, shown), withheld=withheld)
+        if given.changed:
+            told = clean_fact(given, told)
+            shown_kind, shown, content = clean_failure(given, kind)
+            withheld = content if given.outcome == "withheld" else None
+            outcome = ToolOutcome(content, error=(shown_kind, shown), withheld=withheld)
         return await self._report_failure(call, outcome, told, spent)
-
-    async def _record_failure(
-        self,
-        call: ToolCall,
-        kind: str,
-        message: str,
-        spent: float,
-        said: Mapping[str, Any] = _NOTHING,
-        *,
-        ran: bool = True,
-    ) -> ToolOutcome:
-        outcome = ToolOutcome(f"Error: {kind}: {message}", error=(kind, message))
-        return await self._report_failure(call, outcome, {"error": kind, **said}, spent, ran=ran)
 
     async def _report_failure(
         self, call: ToolCall, outcome: ToolOutcome, told: dict[str, Any], spent: float, *, ran: bool = True

@@ -24,7 +24,8 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.fact_events import USAGE
 from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
-from toolgate_orchestrator.turn.facts import Note, seconds_since, span_of_request, tell_usage
+from toolgate_orchestrator.decision.results.given_result import CHANGED, withhold
+from toolgate_orchestrator.turn.facts import Note, counts_of, seconds_since, span_of_request, tell_usage
 from toolgate_orchestrator.turn.hooks.dispatch import Hooks
 from toolgate_orchestrator.turn.hooks.injections import Overlay, ephemeral_note
 from toolgate_orchestrator.turn.hooks.instructions import InstructedContext
@@ -206,10 +207,10 @@ class Llm:
         total = (usage or {}).get("total_tokens")
         self.tokens += total if isinstance(total, int) else 0
         guess = {"partial": True, **self._guess_usage(text_of(response))} if reply.stopped else {}
-        self._fact(USAGE, usage or guess, seconds_since(started))
+        self._fact(USAGE, counts_of(usage) or guess, seconds_since(started))
         if self._gathers:
             reply = await self._release(reply)
-            response = reply.response
+            response, usage = reply.response, usage_of(reply.response)
         self.said = text_of(response) or self.said
         if not reply.stopped and self._overlay is not None:
             await self._reminders.keep(self._overlay, self._context, getattr(response, "content", None))
@@ -243,6 +244,8 @@ class Llm:
         if self._rules_on_answer and self._gate is not None and self._admission is not None:
             sent = send_answer(reply)
             given = await self._gate.give(self._admission, sent)
+            if not given.changed and send_answer(reply) != sent:
+                given = withhold("gate_failed", CHANGED)
             if given.outcome == "withheld" and not self._stopping():
                 raise AnswerWithheld(given)
             reply = use_ruling(reply, sent, given) if given.changed else reply
@@ -390,12 +393,13 @@ class Llm:
         except ContextLengthError as error:
             if self._reading is not None and self._reading.has_begun:
                 raise
-            shorter = await self._fitter.recover(error, request, build)
-            self._pace.note_answer()
-            await self._pace.wait(self.iterations)
-            if shorter is None or self._stopping():
-                raise
-            return await self._reply(shorter, on_call)
+            failed = error
+        shorter = await self._fitter.recover(failed, request, build)  # outside of the handler, as in `ask`
+        self._pace.note_answer()
+        await self._pace.wait(self.iterations)
+        if shorter is None or self._stopping():
+            raise failed
+        return await self._reply(shorter, on_call)
 
     async def _reply(self, request: Any, on_call: OnCall | None) -> Reply:
         blocks = self._make_blocks(is_silent=self._gathers)

@@ -76,6 +76,11 @@ async def rule_on_error(
     payload = {
         "error": {"type": told["error"], "msg": words_of(shown)},
         "retryable": getattr(error, "retryable", False) is True,
-        "status_code": status if shown is error or type(status) is int else None,
+        "status_code": status if shown is error or _is_status(status) else None,
     }
     return RuledError(shown, ruled.text, payload)
+
+
+def _is_status(value: Any) -> bool:
+    """Return whether a value is a status of HTTP: any other number may tell what was hidden."""
+    return type(value) is int and 100 <= value <= 599

@@ -21,7 +21,7 @@ from toolgate_bus.protocol.fact_events import USAGE
 from toolgate_bus.telemetry.logging import where
 from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
-from toolgate_orchestrator.turn.facts import Note, seconds_since
+from toolgate_orchestrator.turn.facts import Note, counts_of, seconds_since
 from toolgate_orchestrator.turn.goals.config import GoalPreference
 from toolgate_orchestrator.turn.hooks.dispatch import Hooks
 from toolgate_orchestrator.turn.llm.gate import GOAL, Admission, AnswerWithheld, LlmGate, LlmTarget
@@ -109,7 +109,7 @@ class SideRequests:
             ruled = await rule_on_error(failed, tell, gate, asked, rule_on_output)
             await hooks.consult(PROVIDER_ERROR, {**about, **ruled.payload})
             raise ruled.error
-        note(USAGE, {**(usage_of(response) or {}), **named, **seconds_since(started)})
+        note(USAGE, {**counts_of(usage_of(response)), **named, **seconds_since(started)})
         text = text_of(response)
         return text if asked is None or gate is None else await _rule_on_answer(gate, asked, text)
 
