@@ -22,17 +22,17 @@ MUTANTS = (
         "law 5",
         "a tool that exits ends the turn",
         f"{_TURN}/calls/tool_call.py",
-        "            if not theirs(error):\n                raise\n            if is_cancel_requested():",
+        "            if not theirs(error):\n                raise\n            if not is_cancel_requested():",
         "            if not theirs(error) or isinstance(error, SystemExit):\n                raise\n"
-        "            if is_cancel_requested():",
+        "            if not is_cancel_requested():",
         _OUTPUTS,
     ),
     Mutant(
         "law 5",
         "a result that cannot be read ends the turn",
         f"{_TURN}/calls/tool_call.py",
-        '            fault = f"the tool ran, but its result',
-        '            raise\n            fault = f"the tool ran, but its result',
+        '            words = f"the tool ran, but its result',
+        '            raise\n            words = f"the tool ran, but its result',
         _OUTPUTS,
     ),
     Mutant(

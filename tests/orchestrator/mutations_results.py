@@ -15,7 +15,33 @@ _RECIPIENTS = f"{ORCHESTRATOR}/decision/link/recipients.py"
 _ROUND = f"{ORCHESTRATOR}/decision/round/open_round.py"
 _RESULTS = f"{BUS}/ruling/results.py"
 
+_ANSWERS = "../orchestrator/turn/test_answers_ruled.py"
+
 MUTANTS = (
+    Mutant(
+        "results",
+        "what else stands in an answer is shown to nobody who rules",
+        f"{ORCHESTRATOR}/turn/llm/ruled_answer.py",
+        "    return sent | {OTHER: describe_data(other)} if other else sent",
+        "    return sent",
+        _ANSWERS,
+    ),
+    Mutant(
+        "results",
+        "the usage of a masked answer tells what is hidden",
+        f"{ORCHESTRATOR}/turn/llm/ruled_answer.py",
+        "if hide_texts(one, hidden) == one} or None",
+        "if True} or None",
+        _ANSWERS,
+    ),
+    Mutant(
+        "results",
+        "a loop gives what its tool has made of a result meanwhile",
+        f"{ORCHESTRATOR}/turn/calls/tool_call.py",
+        "output = told.output if sent is None else sent.output",
+        "output = told.output",
+        "../orchestrator/turn/test_results_ruled.py",
+    ),
     Mutant(
         "results",
         "a value of any kind is written in one step",

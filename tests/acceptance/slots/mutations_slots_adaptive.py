@@ -50,8 +50,8 @@ MUTANTS = (
         "adaptive",
         "a failure says nothing of its status",
         f"{ORCHESTRATOR}/turn/calls/tool_call.py",
-        "ran, kind, words, said = True, name_of(error), words_of(error), signals_of(error)",
-        "ran, kind, words, said = True, name_of(error), words_of(error), _NOTHING",
+        "_Failure(name_of(error), words_of(error), signals_of(error))",
+        "_Failure(name_of(error), words_of(error))",
         "../orchestrator/turn/test_turn_facts.py::test_what_a_failed_tool_says_of_itself_stands_in_its_fact",
     ),
 )
