@@ -109,9 +109,9 @@ MUTANTS = (
     Mutant(
         "results",
         "a loop writes a list wherever it stands",
-        f"{ORCHESTRATOR}/turn/values/jsonable.py",
-        "            return True\n        todo += within\n",
-        "            return False\n        todo += within\n",
+        f"{ORCHESTRATOR}/decision/question/written_size.py",
+        "                return True\n",
+        "                return False\n",
         "../orchestrator/turn/test_results_ruled.py"
         "::test_a_result_that_holds_one_value_many_times_over_ends_at_some_length",
     ),
@@ -441,8 +441,8 @@ MUTANTS = (
         "results",
         "what is dumped of a model is what it holds",
         f"{ORCHESTRATOR}/decision/results/shown_values.py",
-        '        for mode in ("json", "python") if names else ():\n',
-        "        for mode in ():\n",
+        "        for dump in dumps:\n",
+        "        for dump in ():\n",
         f"{_SENT}::test_a_value_of_any_kind_is_sent_in_a_form_that_can_be_read",
     ),
     Mutant(

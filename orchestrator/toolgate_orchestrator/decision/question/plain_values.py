@@ -148,15 +148,20 @@ def put_back(new: Any, plain: Any, own: Any) -> Any:
 class PlainReading:
     """One reading of one value. It counts how many values it may still read."""
 
-    __slots__ = ("_left",)
+    __slots__ = ("_left", "_unread")
 
     def __init__(self) -> None:
         self._left = _MAX_VALUES
+        self._unread = 0
+        """How many values were too deep, or too many, to be read."""
 
     def read(self, value: Any, depth: int) -> Any:
         """Return the plain form of a value that lies so many levels deep; the same if it has none."""
         kind = type(value)
-        if kind in _SCALARS or depth > _MAX_DEPTH or self._left <= 0:
+        if kind in _SCALARS:
+            return value
+        if depth > _MAX_DEPTH or self._left <= 0:
+            self._unread += 1
             return value
         if kind is list:
             return self._read_list(value, depth)
@@ -236,7 +241,9 @@ class PlainReading:
         return [self.read(child, depth + 1) for child in members]
 
     def _read_set(self, members: list[Any], depth: int) -> list[Any]:
+        unread = self._unread
         found = self._read_all(members, depth)
+        _require(unread == self._unread)  # what was not read may be of any length once it is packed
         try:
             return sorted(found, key=packing.pack)
         except CodecError:

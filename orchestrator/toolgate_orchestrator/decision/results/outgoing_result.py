@@ -8,8 +8,10 @@ again only where a part is hidden. Any other value is read value by value.
 """
 
 import json
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import takewhile
 from math import isfinite
@@ -24,6 +26,7 @@ from toolgate_bus.ruling.results import ROOT, UnknownPart, check_parts, hide_tex
 from toolgate_orchestrator.decision.question.plain_values import to_plain
 from toolgate_orchestrator.decision.question.question import UnreadableQuestion
 from toolgate_orchestrator.decision.question.redact import HIDDEN, Redactor
+from toolgate_orchestrator.decision.question.written_size import is_huge
 from toolgate_orchestrator.decision.results.shown_values import to_shown
 
 _MAX_NODES: Final = 200_000
@@ -293,8 +296,9 @@ class _ResultReading:
         if value is None or kind is bool:
             return value
         if kind is int:
-            bits = value.bit_length()
-            return value if bits <= _MAX_BITS else f"a whole number of {bits} bits"
+            if (bits := value.bit_length()) > _MAX_BITS:
+                raise UnreadableQuestion(f"it holds a whole number of {bits:,} bits")
+            return value
         if kind is float:
             return value if isfinite(value) else str(value)
         if depth and kind is list:
@@ -325,21 +329,37 @@ class _ResultReading:
 
 
 def _text_of(value: Any) -> str:
-    """Return all that may be shown of a value that JSON does not have: its text, and how Python writes it."""
+    """Return all that may be shown of a value that JSON does not have: its text, and how Python writes it.
+
+    Of bytes it is the text that they are; of an array of numbers, that text too.
+    """
+    told = list[str]()
     try:
         if isinstance(value, BaseException):
             return make_readable(describe_error(value))
-        if isinstance(value, bytes | bytearray):
-            return make_readable(value.decode())
-    except UnicodeDecodeError:
-        pass
-    try:
+        if isinstance(value, memoryview):
+            value = value.tobytes()
+        if isinstance(value, bytes | bytearray | array):
+            with suppress(UnicodeDecodeError):
+                told.append((value.tobytes() if isinstance(value, array) else value).decode())
+        if told and not isinstance(value, array):
+            return make_readable(told[0])
+        _require_short(value)
         kind: Any = type(value)
-        text = str(value)
-        written = text if kind.__repr__ is object.__repr__ else repr(value)
+        told.append(str(value))
+        if kind.__repr__ is not object.__repr__:
+            told.append(repr(value))
+    except UnreadableQuestion:
+        raise
     except Exception:  # noqa: BLE001 - another's code may raise anything
         raise UnreadableQuestion(f"it holds a {type(value).__name__} that has no text") from None
-    return make_readable(text if text == written else f"{text}\n{written}")
+    return make_readable("\n".join(dict.fromkeys(told)))
+
+
+def _require_short(value: Any) -> None:
+    """Raise UnreadableQuestion for a value whose text would be so long that nobody writes it."""
+    if is_huge(value):
+        raise UnreadableQuestion(f"it holds a {type(value).__name__} whose text is too long")
 
 
 def describe_error(error: BaseException) -> str:
@@ -372,11 +392,14 @@ def own_words(text: str) -> str:
 def _describe_alone(error: BaseException) -> str:
     """Return the type, words and notes of an error, as a traceback prints them."""
     kind = type(error).__name__
+    _require_short(error)
     told = [_say(lambda: f"{kind}: {error}", kind)]
     notes = getattr(error, "__notes__", ())
     if isinstance(notes, list | tuple):
+        _require_short([note for note in notes[:_MAX_ERROR] if type(note) is not str])
         told += [_say(partial(str, note), type(note).__name__) for note in notes[:_MAX_ERROR]]
     else:
+        _require_short(notes)
         told.append(_say(partial(repr, notes), type(notes).__name__))
     return _NOTE.join(told)
 

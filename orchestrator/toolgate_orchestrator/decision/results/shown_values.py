@@ -3,14 +3,20 @@
 An LLM may get what a value holds, what it is dumped as, or its text: that is for the framework to choose.
 """
 
-from collections.abc import Iterable
+import dataclasses
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache, partial
+from types import FunctionType
 from typing import Any, Final
 
-from pydantic import BaseModel, PlainSerializer, WrapSerializer
+from pydantic import BaseModel
 from toolgate_bus.protocol.json_values import same_json
 
 from toolgate_orchestrator.decision.question.plain_values import PlainReading
+from toolgate_orchestrator.decision.question.question import UnreadableQuestion
+from toolgate_orchestrator.decision.question.written_size import is_huge
 
 _PLAINLY_WRITTEN: Final = frozenset(
     {
@@ -21,8 +27,18 @@ _PLAINLY_WRITTEN: Final = frozenset(
 """Packages whose classes write no more in their text than they hold."""
 _TEXT: Final = "its text"
 """Name under which the text of a value stands beside what it holds."""
+_MAX_TEXTS: Final = 1 << 20
+"""Characters of texts of their own that values have: each may stand in that of another. One beyond them has
+no plain form."""
 _DUMP: Final = "its dump"
 """Name of what a model is dumped as, if that is no map."""
+_DATACLASS: Final = "__dataclass_fields__"
+_MODES: Final = ("json", "python")
+_WHOLE: Final = ""
+_MODELS: Final = frozenset({"model", "dataclass"})
+_FIELDS: Final = frozenset({"dataclass-field", "computed-field"})
+_NO_SCHEMAS: Final = frozenset({"metadata", "serialization", "default", "expected", "cls", "config"})
+"""Keys of a schema of pydantic below which no schemas stand, or whose schemas were looked at."""
 
 
 def to_shown(value: Any) -> Any:
@@ -37,14 +53,35 @@ def to_shown(value: Any) -> Any:
 class _ShownReading(PlainReading):
     """Reading of a value that is shown."""
 
-    def read_odd(self, value: Any, kind: type, depth: int) -> Any:
+    __slots__ = ("_room",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._room = _MAX_TEXTS
+
+    def read_odd(self, value: Any, kind: Any, depth: int) -> Any:
         """See PlainReading."""
-        plain = super().read_odd(value, kind, depth)
+        writers = _find_writers(kind)
+        if writers and self._room <= 0:
+            return value
+        contents = _find_contents(value, kind)
+        if contents is None:
+            plain = super().read_odd(value, kind, depth)
+        else:
+            fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(kind)}
+            plain = [self.read(fields, depth), self.read(contents, depth)]
         if plain is value:
             return value
-        if type(plain) is dict and hasattr(kind, "__pydantic_decorators__"):
-            plain = self._add_shown_fields(dict(plain), value, kind, depth)
-        text = _own_text(value, kind)
+        dumps = _find_dumps(value, kind)
+        if (dumps or writers) and self._left > 0 and is_huge(value):
+            self._left = 0
+        if self._left <= 0:  # so long that its end is cut off in any case, whatever else it shows
+            return plain
+        if hasattr(kind, "__pydantic_decorators__"):
+            plain = self._add_shown_fields(plain, value, kind, dumps, depth)
+        texts = {write(value) for write in writers}
+        self._room -= sum(map(len, texts))
+        text = "\n".join(sorted(text for text in texts if _says_more(text, value, kind)))
         if not text or text == plain:
             return plain
         return {**plain, _free_name(plain, _TEXT): text} if type(plain) is dict else [plain, text]
@@ -54,46 +91,105 @@ class _ShownReading(PlainReading):
         found: dict[str, Any] = {}
         for key, child in items:
             name = self.read(key, depth + 1)
-            name = _free_name(found, name if type(name) is str else str(key))
+            name = _free_name(found, name if type(name) is str else self._write_key(key))
             found[name] = self.read(child, depth + 1)
         return found
 
-    def _add_shown_fields(self, found: dict[str, Any], value: Any, kind: Any, depth: int) -> dict[str, Any]:
-        """Add the fields that a model computes, and what others are dumped as."""
+    def _write_key(self, key: Any) -> str:
+        if self._room <= 0 or is_huge(key):
+            raise UnreadableQuestion(f"it holds a {type(key).__name__} whose text is too long")
+        text = str(key)
+        self._room -= len(text)
+        return text
+
+    def _add_shown_fields(
+        self, plain: Any, value: Any, kind: Any, dumps: Sequence[Callable[[], Any]], depth: int
+    ) -> Any:
+        """Add the fields that a model computes, and what it and its fields are dumped as."""
+        found = dict(plain) if type(plain) is dict else {_DUMP: plain}
         for name in kind.__pydantic_decorators__.computed_fields:
             with suppress(Exception):  # its own code may raise anything; then nobody is shown it
                 found[_free_name(found, name)] = self.read(getattr(value, name), depth + 1)
-        names = _dumped_otherwise(kind) if issubclass(kind, BaseModel) else ()
-        forms = {name: [found[name]] if name in found else [] for name in names}
-        for mode in ("json", "python") if names else ():
+        forms = dict[str, list[Any]]()
+        for dump in dumps:
             with suppress(Exception):  # as above: what cannot be dumped is shown to nobody in that form
-                made = value.model_dump(mode=mode, include=names)
-                for name, one in (made if type(made) is dict else {_DUMP: made}).items():
-                    dumped, known = self.read(one, depth + 1), forms.setdefault(name, [])
+                made = dump()
+                for name, one in (made if type(made) is type(plain) is dict else {_DUMP: made}).items():
+                    known = forms.setdefault(name, [found[name]] if name in found else [])
+                    dumped = self.read(one, depth + 1)
                     if not any(same_json(dumped, other) for other in known):
                         known.append(dumped)
-        return found | {
-            name: known[0] if len(known) == 1 else known for name, known in forms.items() if known
-        }
+        found |= {name: known[0] if len(known) == 1 else known for name, known in forms.items()}
+        return found if type(plain) is dict or len(found) > 1 else found[_DUMP]
 
 
-def _dumped_otherwise(kind: type[BaseModel]) -> set[str]:
-    """Return the fields of a model that have a serializer of their own; all, if it has one as a whole."""
-    decorators = kind.__pydantic_decorators__
-    names = {name for one in decorators.field_serializers.values() for name in one.info.fields}
-    for name, field in kind.model_fields.items():
-        if any(isinstance(one, PlainSerializer | WrapSerializer) for one in field.metadata):
-            names.add(name)
-    return set(kind.model_fields) if decorators.model_serializers or "*" in names else names
+def _find_contents(value: Any, kind: Any) -> Any:
+    """Return what a dataclass holds as the map or list that it is besides; None for any other value."""
+    bases = [base for base in (dict, list) if issubclass(kind, base)] if hasattr(kind, _DATACLASS) else ()
+    return bases[0].copy(value) if bases else None
 
 
-def _own_text(value: Any, kind: Any) -> str:
-    """Return how a class itself writes its values; empty if that says no more than its fields."""
-    is_own = [_package_of(one) not in _PLAINLY_WRITTEN for one in (kind.__str__, kind.__repr__)]
+def _find_dumps(value: Any, kind: Any) -> list[Callable[[], Any]]:
+    """Return the ways to dump what a model does not dump as it is held; none for most models."""
+    if issubclass(kind, BaseModel):
+        own = [name for name in ("model_dump", "model_dump_json") if _is_own(getattr(kind, name))]
+        if own:
+            modes = [partial(value.model_dump, mode=mode) for mode in _MODES]
+            return [*modes, *(getattr(value, name) for name in own)]
+    if not hasattr(kind, "__pydantic_decorators__"):
+        return []
+    names = _dumped_otherwise(kind)
+    dump = kind.__pydantic_serializer__.to_python
+    include = None if _WHOLE in names else names
+    return [partial(dump, value, mode=mode, include=include) for mode in _MODES] if names else []
+
+
+@lru_cache(maxsize=1024)
+def _dumped_otherwise(kind: Any) -> frozenset[str]:
+    """Return the fields of a model that are dumped by code of somebody's own, at any place in their schema.
+
+    `_WHOLE` stands for the model as a whole. Other models within are read by themselves.
+    """
+    names = set[str]()
+    left: list[tuple[str | None, Any]] = [(_WHOLE, kind.__pydantic_core_schema__)]
+    for name, node in left:  # it grows meanwhile; no name: what is below has the fields of this model
+        if isinstance(node, list | tuple):
+            left += [(name, one) for one in node]
+        elif isinstance(node, dict):
+            told = node.get("serialization")
+            if told and ("function" not in told or _is_own(told["function"])):
+                names.add(name or _WHOLE)
+            is_model, is_this = node.get("type") in _MODELS, node.get("cls") is kind
+            if is_model and not is_this and node["type"] == "model":
+                continue
+            below = None if is_model and is_this else name
+            if below is None and node.get("type") in _FIELDS:
+                below = node.get("name", node.get("property_name"))
+            for key, one in node.items():
+                if key == "fields" and isinstance(one, dict):
+                    left += [(field if below is None else below, each) for field, each in one.items()]
+                elif key not in _NO_SCHEMAS:
+                    left.append((below, one))
+        elif isinstance(node, Mapping):  # it is not built yet
+            names.add(_WHOLE)
+    return frozenset(names)
+
+
+def _is_own(function: Any) -> bool:
+    """Return whether a function is none of pydantic's own, or may call others."""
+    return _package_of(function) not in _PLAINLY_WRITTEN or not isinstance(function, FunctionType)
+
+
+def _find_writers(kind: Any) -> Sequence[Callable[[Any], str]]:
+    """Return what writes values of a class in the class's own way."""
     if hasattr(kind, "__repr_args__") and _package_of(kind.__repr_args__) not in _PLAINLY_WRITTEN:
-        is_own = [True, True]  # pydantic writes both of these
-    texts = {*([str(value)] if is_own[0] else []), *([repr(value)] if is_own[1] else [])}
-    return "\n".join(sorted(text for text in texts if _says_more(text, value, kind)))
+        return str, repr  # pydantic writes both of these
+    writers = (str, kind.__str__), (repr, kind.__repr__)
+    return [
+        write
+        for write, own in writers
+        if issubclass(kind, ChainMap) or _package_of(own) not in _PLAINLY_WRITTEN
+    ]
 
 
 def _says_more(text: str, value: Any, kind: Any) -> bool:

@@ -15,6 +15,8 @@ from typing import Any, Final
 from toolgate_bus.errors import TurnStop
 from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
+from toolgate_orchestrator.decision.question.written_size import is_huge
+
 MAX_NAME: Final = 100
 MAX_WORDS: Final = 100_000
 _CANCELLATIONS: Final = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
@@ -65,7 +67,7 @@ def name_of(value: Any) -> str:
 def words_of(error: BaseException) -> str:
     """Return an error's text for a person or an LLM; the name of its type if it has no readable text."""
     try:
-        words = str.__str__(str(error))
+        words = name_of(error) if is_huge(error) else str.__str__(str(error))
     except BaseException as another:
         if not theirs(another):
             raise

@@ -8,12 +8,13 @@ methods of a value do, and values that contain themselves come to an end.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pydantic import BaseModel
 
+from toolgate_orchestrator.decision.question import written_size
 from toolgate_orchestrator.turn.values.foreign_code import name_of, theirs
 
 MAX_VALUES: Final = 250_000
@@ -38,31 +39,8 @@ def jsonable(value: Any, share: int = 1) -> Any:
 
 
 def is_huge(value: Any) -> bool:
-    """Return whether a value has more values or characters than are ever written, at all places together.
-
-    A list may stand in another one many times over, as YAML's aliases do: other programs write it each time.
-    """
-    values, chars, todo = MAX_VALUES, MAX_CHARS, [value]
-    for one in todo:  # it grows meanwhile
-        if isinstance(one, str):
-            chars -= str.__len__(one)
-            continue
-        within = _within(one)
-        values -= len(within)
-        if values < 0 or chars < 0:
-            return True
-        todo += within
-    return chars < 0
-
-
-def _within(value: Any) -> Sequence[Any]:
-    if isinstance(value, dict):
-        return [*dict.keys(value), *dict.values(value)]
-    if isinstance(value, list | tuple):
-        return value
-    if isinstance(value, set | frozenset):
-        return [*value]
-    return [*vars(value).values()] if isinstance(value, BaseModel) else ()
+    """Return whether a value has more values or characters than are ever written, at all places together."""
+    return written_size.is_huge(value, MAX_VALUES, MAX_CHARS)
 
 
 def readable(text: str, most: int = MAX_CHARS) -> str:
@@ -130,7 +108,7 @@ def _compound(value: Any, kind: type, depth: int, room: Room) -> Any:
         return _map(value, depth, room)
     if isinstance(value, list | tuple | set | frozenset):
         return _list(value, depth, room)
-    return _text(str(value), room)
+    return _text(_str(value, room), room)
 
 
 def _map(value: Mapping[Any, Any], depth: int, room: Room) -> dict[str, Any]:
@@ -139,13 +117,17 @@ def _map(value: Mapping[Any, Any], depth: int, room: Room) -> dict[str, Any]:
         if room.values <= 0:
             made["…"] = _LEFT_OUT
             break
-        made[_text(key if type(key) is str else _key(key), room)] = _json(item, depth, room)
+        made[_text(key if type(key) is str else _key(key, room), room)] = _json(item, depth, room)
     return made
 
 
-def _key(key: Any) -> str:
+def _str(value: Any, room: Room) -> str:
+    return _LEFT_OUT if written_size.is_huge(value, room.values, room.chars) else str(value)
+
+
+def _key(key: Any, room: Room) -> str:
     try:
-        return str(key)
+        return _str(key, room)
     except BaseException as error:
         if not theirs(error):
             raise

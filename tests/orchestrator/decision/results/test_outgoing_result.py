@@ -3,18 +3,32 @@
 import dataclasses
 import json
 import time
+from array import array
+from collections import ChainMap, UserList, deque
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Annotated, Any, NamedTuple
 
 import pytest
 from bus_strategies import json_values
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
-from pydantic import BaseModel, SecretStr, computed_field, field_serializer, model_serializer
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    PlainSerializer,
+    RootModel,
+    SecretStr,
+    computed_field,
+    field_serializer,
+    model_serializer,
+)
+from pydantic.dataclasses import dataclass as model_dataclass
+from pydantic_core import core_schema
 from toolgate_bus.protocol.events import Mask, MaskedPart
 from toolgate_bus.protocol.json_values import MAX_DEPTH, read_json, same_json
 from toolgate_bus.protocol.packing import MAX_QUESTION
@@ -152,6 +166,23 @@ class Broken(BaseModel):
         return "sk-1"
 
 
+@dataclasses.dataclass
+class Entry(dict):
+    a: str
+
+
+def make_entry():
+    entry = Entry("hi")
+    entry["key"] = "sk-1"
+    return entry
+
+
+@dataclasses.dataclass
+class Listed(list):
+    a: str
+    rows: list
+
+
 CUSTOMER = {"first": "ann", "born": "2000-01-01T00:00:00+00:00", "mail": "ann@ok.example"}
 
 
@@ -182,7 +213,16 @@ CUSTOMER = {"first": "ann", "born": "2000-01-01T00:00:00+00:00", "mail": "ann@ok
         ({"in": timedelta(days=3)}, {"in": "3 days, 0:00:00\ndatetime.timedelta(days=3)"}),
         (["a", ValueError("wrong")], ["a", "ValueError: wrong"]),
         ("ä".encode(), "ä"),
-        ([10**4200], ["a whole number of 13953 bits"]),
+        (memoryview("ä".encode()), "ä"),
+        ([memoryview(b"\xff")], ["b'\\xff'"]),
+        ({"all": array("B", b"sk")}, {"all": "sk\narray('B', [115, 107])"}),
+        (array("B", b"\xff"), "array('B', [255])"),
+        (
+            ChainMap({"a": "b"}, {"a": "sk-1"}),
+            {"a": "b", "its text": "ChainMap({'a': 'b'}, {'a': 'sk-1'})"},
+        ),
+        (make_entry(), [{"a": "hi"}, {"key": "sk-1"}]),
+        (Listed("hi", [1]), [{"a": "hi", "rows": [1]}, []]),
         (float("nan"), "nan"),
         ({"a": float("-inf")}, {"a": "-inf"}),
         ("half \ud83d", "half ?"),
@@ -195,6 +235,94 @@ def test_a_value_of_any_kind_is_sent_in_a_form_that_can_be_read(result, seen):
     outgoing = send(result)
     assert shown(outgoing) == seen
     assert outgoing.value == seen
+
+
+class Card:
+    def __init__(self, number):
+        self.number = number
+
+    def __repr__(self):
+        return "a card"
+
+
+class SchemedCard(Card):
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source, handler):
+        told = core_schema.plain_serializer_function_ser_schema(lambda card: card.number)
+        return core_schema.is_instance_schema(cls, serialization=told)
+
+
+ToldCard = Annotated[Card, PlainSerializer(lambda card: card.number)]
+ANY = ConfigDict(arbitrary_types_allowed=True)
+
+
+class Optional(BaseModel):
+    model_config = ANY
+    card: ToldCard | None = None
+
+
+class Cards(BaseModel):
+    model_config = ANY
+    card: list[ToldCard]
+    kept: str = "a"
+    inner: "Cards | None" = None
+
+
+class Schemed(BaseModel):
+    card: SchemedCard
+
+
+with pytest.warns(DeprecationWarning, match="json_encoders"):
+
+    class Encoded(BaseModel):
+        model_config = ConfigDict(**ANY, json_encoders={Card: lambda card: card.number})
+        card: Card
+
+
+class Held(BaseModel):
+    held: Optional
+    kept: SecretStr
+
+
+class Rooted(RootModel):
+    model_config = ANY
+    root: list[ToldCard]
+
+
+class Overridden(BaseModel):
+    a: str = "x"
+
+    def model_dump(self, **_):
+        return {"key": "sk-1"}
+
+    def model_dump_json(self):
+        return "sk-2"
+
+
+@model_dataclass(config=ANY)
+class Dataclass:
+    card: ToldCard
+
+
+@pytest.mark.parametrize(
+    ("result", "seen"),
+    [
+        (Optional(card=Card("sk-1")), {"card": ["a card", "sk-1"]}),
+        (Cards(card=[Card("sk-1")]), {"card": [["a card"], ["sk-1"]], "kept": "a", "inner": None}),
+        (Schemed(card=SchemedCard("sk-1")), {"card": ["a card", "sk-1"]}),
+        (Encoded(card=Card("sk-1")), {"card": ["a card", "sk-1"]}),
+        (
+            Held(held=Optional(card=Card("sk-1")), kept="b"),
+            {"held": {"card": ["a card", "sk-1"]}, "kept": "**********\nSecretStr('**********')"},
+        ),
+        (Rooted([Card("sk-1")]), [["a card"], ["sk-1"]]),
+        (Overridden(), {"a": "x", "key": "sk-1", "its dump": "sk-2"}),
+        ([Dataclass(Card("sk-1"))], [{"card": ["a card", "sk-1"]}]),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_a_field_that_anything_dumps_as_another_value_is_a_list_of_both(result, seen):
+    assert shown(send(result)) == seen
 
 
 def test_what_a_value_computes_may_differ_each_time_and_nothing_of_it_is_consumed():
@@ -238,7 +366,11 @@ def too_deep():
     return deep
 
 
-@pytest.mark.parametrize("make", [Mute, lambda: {"a": [Mute()]}, lambda: {Mute(): 1}, too_deep])
+def many_bits():
+    return {"n": [10**4200]}
+
+
+@pytest.mark.parametrize("make", [Mute, lambda: {"a": [Mute()]}, lambda: {Mute(): 1}, too_deep, many_bits])
 def test_what_has_no_text_cannot_be_ruled_on(make):
     with pytest.raises(UnreadableQuestion):
         send(make())
@@ -532,6 +664,86 @@ def test_the_beginning_of_a_huge_result_is_sent_as_that_of_a_large_one(rows):
     assert outgoing.value == smaller.value
     assert outgoing.value.startswith('{"password":"⟦redacted⟧","kept":{"password":"⟦redacted⟧"},"rows":[')
     assert outgoing.cut > 1000
+
+
+@dataclasses.dataclass
+class Pair:
+    first: Any
+    second: Any = None
+
+
+def make_huge():
+    one: list = [1]
+    for _ in range(40):
+        one = [one, one]
+    return one
+
+
+def beyond(levels, value, hold):
+    for _ in range(levels):
+        value = hold(value)
+    return value
+
+
+def with_notes(notes):
+    error = ValueError("a")
+    error.__notes__ = notes
+    return error
+
+
+def set_of(value):
+    return frozenset([value, (value,)])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        deque,
+        UserList,
+        lambda one: {"a": one}.values(),
+        lambda one: SimpleNamespace(x=one),
+        lambda one: [SimpleNamespace(x=one)],
+        lambda one: {"a": one}.items(),
+        lambda one: beyond(130, one, lambda held: [held]),
+        lambda one: beyond(130, one, lambda held: (held,)),
+        lambda _: beyond(40, set_of(1), set_of),
+        lambda _: {beyond(40, set_of(1), set_of): 1},
+        lambda one: {ValueError(one): 1},
+        lambda _: deque([beyond(40, set_of(1), set_of)]),
+        lambda one: deque([ValueError(one)]),
+        lambda one: [ValueError(one)],
+        ValueError,
+        lambda one: ValueError("a", one),
+        lambda one: OSError(1, "a", one),
+        lambda one: with_notes([one]),
+        lambda _: beyond(40, Pair(1), lambda one: Pair(one, one)),
+        with_notes,
+    ],
+)
+def test_a_value_whose_text_nobody_writes_cannot_be_ruled_on(make):
+    with pytest.raises(UnreadableQuestion, match="too long"):
+        send(make(make_huge()))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Pair(make_huge()), [Pair(make_huge())] * 1_000, [Pair("x" * 1_000)] * 10_000],
+    ids=["a huge field", "many of them", "many texts"],
+)
+def test_a_dataclass_that_nobody_writes_is_cut_as_any_long_result(value):
+    outgoing = send(value)
+    assert (outgoing.sent.form, outgoing.sent.is_cut) == ("text", True)
+    assert len(outgoing.value) <= LIMIT
+
+
+def test_what_holds_itself_and_a_long_text_of_an_error_are_told():
+    ring: deque = deque()
+    ring.append([ring, "a"])
+    assert send(ring).value == "deque([[[...], 'a']])"
+    assert send(ValueError(ring)).value == "ValueError: deque([[[...], 'a']])"
+    assert send(ExceptionGroup("many", [ValueError("b")] * 2)).value.startswith("ExceptionGroup: many")
+    assert send(ValueError("x" * 5_000_000)).cut > 4_900_000
+    assert send(b"\xff" * 5_000_000).cut > 4_900_000
 
 
 def test_json_beyond_the_limit_becomes_a_text_without_what_redact_hides():
