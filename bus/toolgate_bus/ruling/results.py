@@ -30,6 +30,8 @@ _LONG_KEY: Final = 12
 """Characters from which on a key of a hidden map is hidden, unless it is a key of what is shown as well."""
 _DATA: Final = re.compile(r"(?:\d\D*){5}|.@.", re.DOTALL)
 """A key that is no name of a field, such as an account's number or a mail address: it is always hidden."""
+_DATE: Final = re.compile(r"(?<!\d)(?:19|20)\d\d\D?(?:0[1-9]|1[0-2])(?:\D?[0-3]\d)?(?!\d)")
+"""A day or a month: its digits are no data."""
 _LEVELS: Final = 8
 """Levels of JSON within texts in which a hidden text is found as it is written there."""
 _ESCAPE: Final = re.compile(
@@ -104,7 +106,7 @@ def mask_parts(value: Any, parts: Sequence[MaskedPart]) -> MaskedResult:
             hidden |= _read(found[first:last])
     made = _rebuild(value, ROOT, whole, joined)
     keys = {key for path in whole for key in _keys(find_part(value, path))}
-    hidden |= {key for key in keys if _DATA.search(key)}
+    hidden |= {key for key in keys if _DATA.search(_DATE.sub("", key))}
     if names := {key for key in keys if len(key) >= _LONG_KEY}:
         hidden |= names.difference(_keys(made))
     return MaskedResult(hide_texts(made, hidden), frozenset(hidden))

@@ -261,6 +261,15 @@ def test_keys_of_a_hidden_map_that_are_data_are_hidden_wherever_they_stand(key):
     assert made == {"accounts": "[withheld]", "index": {"[withheld]": 1}, "log": "name, line2: [withheld]"}
 
 
+def test_dates_that_are_keys_of_a_hidden_map_stay_elsewhere():
+    value = {
+        "pay": {"2024-01-15": 1, "q1_2024_05": 2},
+        "on": {"2024-01-15": 1},
+        "log": "2024-01-15 q1_2024_05",
+    }
+    assert masked(value, part("/pay")) == {**value, "pay": "[withheld]"}
+
+
 def test_hidden_texts_that_overlap_elsewhere_leave_no_rest_of_either():
     made = hide_texts("..ABCDEFGHIJKL..", {"ABCDEFGH", "EFGHIJKL"})
     assert made == "..[withheld].."

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -79,7 +80,7 @@ class Answers:
         return ChatResponse(content=[TextBlock(text="bye")]) if len(self.requests) > 1 else self.response
 
     def parse_tool_calls(self, response: Any) -> list[Any]:
-        return list(response.tool_calls or [])
+        return getattr(response, "tool_calls", None) or []
 
 
 @pytest.fixture
@@ -149,6 +150,7 @@ async def test_of_an_answer_that_holds_nothing_else_only_text_and_calls_are_sent
         usage=tokens(cost_usd="0.01"),
         metadata={"state": "m"},
         text="a\n\nb",
+        finish_reason="tool_use",
         content_blocks=[{"type": "text", "text": "b", "raw": None}, {"type": "thinking", "text": "t"}],
     )
     await bus.scheduler(Continue(), tools=("llm:request",))
@@ -156,6 +158,24 @@ async def test_of_an_answer_that_holds_nothing_else_only_text_and_calls_are_sent
         await bus.listens(a, "loop-basic")
         await a.ask()
     assert bus.seen[0].result == {"text": "a\n\nb", "tool_calls": [READ.model_dump()]}
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        {"content": "a"},
+        {"content": [{"type": "text", "text": "a"}], "finish_reason": "stop"},
+        SimpleNamespace(content="a"),
+        SimpleNamespace(content=[TextBlock(text="a")], finish_reason="end_turn", usage=None),
+    ],
+)
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_an_answer_of_any_form_is_ruled_on(agent: Any, bus: RuledBus, whole: Any, loop: str) -> None:
+    await bus.scheduler(Continue(), tools=("llm:request",))
+    async with agent(llm=Answers(whole)) as a:
+        await bus.listens(a, loop)
+        assert await a.ask() == "a"
+    assert bus.seen[0].result == {"text": "a", "tool_calls": []}
 
 
 async def test_the_data_of_an_image_are_sent_as_type_and_size(agent: Any, bus: RuledBus) -> None:

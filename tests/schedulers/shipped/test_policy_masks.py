@@ -156,12 +156,12 @@ def test_of_an_rsa_key_each_member_is_hidden_from_which_the_key_follows(key):
 
 @pytest.mark.parametrize("beside", [{"kid": "team}1"}, {"kid": "{team"}, {"ext": {"a": {"b": {}}}}])
 def test_a_key_in_a_text_is_hidden_whatever_stands_beside_its_members(beside):
-    text = json.dumps({"kty": "oct", **beside, "k": "c2VjcmV0"})
-    assert json.loads(masked(text, "private keys")) == {
-        "kty": "oct",
-        **beside,
-        "k": "[withheld: private key]",
-    }
+    for key in ("c2VjcmV0", "c2VjcmV0LXNlY3JldC1z+ZWNyZXQ/SECRET==", "c2VjcmV0LXNl\n Y3JldC1z"):
+        text = json.dumps({"kty": "oct", **beside, "k": key})
+        left = json.loads(masked(text, "private keys"))
+        assert left == {"kty": "oct", **beside, "k": "[withheld: private key]"}
+    words = '{"kty": "RSA", "d": "private exponent"}, {"t": "token", "q": "page", "k": "v"}'
+    assert masked(words, "private keys") == words
 
 
 @pytest.mark.parametrize(
@@ -324,6 +324,7 @@ def _as_entity(letter):
             "ann&#64;ok&#x2e;example",
             "ann&commat;ok&period;example",
             "".join(map(_as_entity, "ann@ok.example")),
+            *("ann&#00000000000000000064;ok.example", "ann&#64ok.example", "ann%25252525252540ok.example"),
         ),
         *("a{b}@ok.example", "ann{}+{x}y@ok.example"),
     ],
@@ -340,6 +341,10 @@ def test_a_mail_address_in_quoted_printable_is_hidden_and_numbers_are_none():
     assert masked("to ann=40ok.example, x", "mail addresses") == "to [withheld: mail address], x"
     for address in ("ann=40ok=2Eexample", "ann@o=\r\nk.example", "ann=\n1@ok.exam=\nple-corp.example"):
         assert masked(f"From: Ann <{address}>", "mail addresses") == "From: Ann <[withheld: mail address]>"
+    mail = "Content-Transfer-Encoding: quoted-printable\n\nFrom: {}"
+    assert masked(mail.format("wang=40163.example"), "mail addresses") == mail.format(
+        "[withheld: mail address]"
+    )
     text = "?id=4012.html&n=40.5 {name}@ok.example {x: @ok.example}"
     assert masked(text, "mail addresses") == text
 

@@ -67,7 +67,12 @@ def _find_parts(value: Any, kind: type) -> list[Any]:
 
 
 def _find_words(error: BaseException) -> Any:
-    """Return what stands in the words of an error: a single text as it is, of a group no members."""
+    """Return what stands in the words of an error: a single text as it is, of a group no members.
+
+    One that has words of its own way, as `UnicodeDecodeError` does, need not tell its arguments.
+    """
+    if type(error).__str__ not in _OF_ARGUMENTS:
+        return ""
     parts = _read_error(error)
     return parts[0] if len(parts) == 1 or isinstance(error, BaseExceptionGroup) else parts
 
@@ -85,6 +90,9 @@ def _read_model(model: BaseModel) -> list[Any]:
     return [*_read_fields(model), *(object.__getattribute__(model, "__pydantic_extra__") or {}).values()]
 
 
+_OF_ARGUMENTS: Final = frozenset(
+    kind.__str__ for kind in (BaseException, BaseExceptionGroup, KeyError, OSError)
+)
 _NO_PARTS: Final = frozenset((int, float, bool, type(None), *_TEXTS))
 _ROWS: Final[tuple[Any, ...]] = (
     *(list, tuple, set, frozenset, deque),

@@ -100,10 +100,10 @@ def _find_other(reply: Reply, calls: Sequence[Mapping[str, Any]]) -> dict[str, A
     fields |= {name: jsonable(read(name)) for name in ("content", CALLS, "usage")}
     fields.pop("metadata", None)
     if _WORD.fullmatch(str(fields.get("finish_reason"))):
-        del fields["finish_reason"]
+        fields.pop("finish_reason", None)
     blocks = fields["content"] if isinstance(fields["content"], list) else []
-    said = [block.get("text") for block in blocks if isinstance(block, dict) and block.get("type") in _TEXTS]
-    said = [text_of(reply.response), *(one for one in said if isinstance(one, str))]
+    texts = (block.get("text") for block in blocks if isinstance(block, dict) and block.get("type") in _TEXTS)
+    said = frozenset([text_of(reply.response), *(one for one in texts if isinstance(one, str))])
     known = {call["id"]: call for call in calls}
     other: dict[str, Any] = {}
     for name, value in fields.items():
@@ -113,24 +113,28 @@ def _find_other(reply: Reply, calls: Sequence[Mapping[str, Any]]) -> dict[str, A
         elif isinstance(value, list):
             rest = [part for one in value if (part := _rest_of(one, said, known)) not in _EMPTY]
         else:
-            rest = None if value in said else value
+            rest = None if _is_said(value, said) else value
         if rest not in _EMPTY:
             other[name] = rest
     unread = [call["raw"] for call in reply.calls if call["raw"]]
     return other | ({"unread_arguments": unread} if unread else {})
 
 
-def _rest_of(block: Any, said: Sequence[Any], known: Mapping[str, Mapping[str, Any]]) -> Any:
+def _is_said(value: Any, said: frozenset[str]) -> bool:
+    return isinstance(value, str) and value in said
+
+
+def _rest_of(block: Any, said: frozenset[str], known: Mapping[str, Mapping[str, Any]]) -> Any:
     """Return what rules do not see of a block as a text or a call; None if that is nothing."""
     kind = block.get("type") if isinstance(block, dict) else None
     if kind in _THINKING or not isinstance(block, dict):
-        return None if kind in _THINKING or block in said else block
+        return None if kind in _THINKING or _is_said(block, said) else block
     rest = {name: one for name, one in block.items() if one not in _EMPTY}
     if kind not in _TOLD:
         return rest
     call = known.get(str(block.get("id")), {})
     told = {"type": kind} | {name: call[own] for name, own in _FIELDS.items() if own in call}
-    left = {name: one for name, one in rest.items() if one not in said and one != told.get(name)}
+    left = {name: one for name, one in rest.items() if not _is_said(one, said) and one != told.get(name)}
     return {"type": kind, **left} if left else None
 
 

@@ -105,6 +105,7 @@ class ToldElsewhere(NamedTuple):
     """Pattern with a group `value`."""
 
 
+_IS_TEXT: Final = r"['\"]\s{0,64}:\s{0,64}['\"]"
 TOLD_ELSEWHERE: Final[dict[Kind, ToldElsewhere]] = {
     "api keys": ToldElsewhere(
         re.compile(rf"(?i){_AWS}"),
@@ -115,7 +116,10 @@ TOLD_ELSEWHERE: Final[dict[Kind, ToldElsewhere]] = {
     ),
     "private keys": ToldElsewhere(
         re.compile(r"['\"]kty['\"]"),
-        re.compile(rf"['\"](?:[dkpqrt]|d[pq]|qi)['\"]\s{{0,64}}:\s{{0,64}}['\"](?P<value>{_WORD}+)"),
+        re.compile(
+            rf"['\"](?:k{_IS_TEXT}(?={_WORD}{{8}})|(?:[dpqrt]|d[pq]|qi){_IS_TEXT}(?={_WORD}{{16}}))"
+            r"(?P<value>(?:[^'\"\\]|\\.)*)"
+        ),
     ),
 }
 """Secret access keys of AWS, and secret members of a JSON Web Key; `r` and `t` are in its `oth`."""

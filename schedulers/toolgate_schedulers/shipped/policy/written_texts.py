@@ -14,19 +14,23 @@ _LEVELS: Final = 4
 """Levels of escapes that are read: a link within JSON within JSON has three."""
 _ESCAPE: Final = re.compile(
     r"\\(?:u([0-9a-fA-F]{4})|U000([0-9a-fA-F]{5})|x([0-9a-fA-F]{2})|([0-3][0-7]{2})|(.))"
-    r"|%(?:[0-7][0-9A-Fa-f]|[C-Fc-f][0-9A-Fa-f](?:%[89ABab][0-9A-Fa-f]){1,3})"
-    r"|&(?:#(?:[0-9]{1,16}|[xX][0-9A-Fa-f]{1,16})|[A-Za-z][A-Za-z0-9]{1,31});"
+    r"|%(?:25){0,64}((?:[0-7]|[C-Fc-f][0-9A-Fa-f](?:%[89ABab][0-9A-Fa-f]){0,2}%[89ABab])[0-9A-Fa-f])"
+    r"|&#(?:0{0,64}[0-9]{1,7}|[xX]0{0,64}[0-9A-Fa-f]{1,6});?|&[A-Za-z][A-Za-z0-9]{1,31};"
     r"|=(?:\r?\n|[C-F][0-9A-F](?:=[89AB][0-9A-F]){1,3}"
     r"|0[9AD]|2[0-9A-F]|3[A-F]|40|5[B-F]|60|7[B-E])",
     re.DOTALL,
 )
 """Escape of JSON or Python, code of a link, character of HTML, or code of quoted-printable. Of the last only
 signs are read: it writes letters and digits as they are."""
+_QUOTED: Final = re.compile("=\r?\n|quoted-printable", re.IGNORECASE)
+"""What shows that a text is a mail's: elsewhere `id=4012` is a number."""
 _SPACES: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
+
+_SIGNS: Final = str.maketrans("", "", "%=")
 
 
 class TextPlaces:
-    """TextPlaces in a text for those in what was read of it."""
+    """Places in a text for those in what was read of it."""
 
     def __init__(self, before: "TextPlaces | None" = None) -> None:
         self._before = before
@@ -68,8 +72,9 @@ def read_each(text: str, spend: Callable[[int], None]) -> Iterator[Reading]:
 def _read_escapes(written: Reading) -> Reading:
     text, places = written.text, TextPlaces(written.places)
     parts, at, length = list[str](), 0, 0
+    is_mail = _QUOTED.search(text) is not None
     for escape in _ESCAPE.finditer(text):
-        said = _meaning(escape)
+        said = _meaning(escape, is_mail=is_mail)
         parts += [text[at : escape.start()], said]
         length += escape.start() - at
         places.begin(length, escape.start())
@@ -78,22 +83,21 @@ def _read_escapes(written: Reading) -> Reading:
     return Reading("".join([*parts, text[at:]]), places)
 
 
-def _meaning(escape: re.Match[str]) -> str:
-    text = escape[0]
+def _meaning(escape: re.Match[str], *, is_mail: bool) -> str:
+    text, (*codes, octal, letter, link) = escape[0], escape.groups()
     if text[0] == "&":
         return html.unescape(text)
-    if text[0] == "%":
-        return _decode(text, "%")
     if text[0] == "=":
-        return "" if text[-1] == "\n" else text if _is_number(escape) else _decode(text, "=")
-    *codes, octal, letter = escape.groups()
+        return text if not is_mail and _is_number(escape) else _decode(text[1:])
+    if link:
+        return _decode(link)
     if code := next(filter(None, codes), None):
         return chr(int(code, 16))
     return chr(int(octal, 8)) if octal else _SPACES.get(letter, letter)
 
 
-def _decode(text: str, sign: str) -> str:
-    return bytes.fromhex(text.replace(sign, "")).decode(errors="replace")
+def _decode(codes: str) -> str:
+    return bytes.fromhex(codes.translate(_SIGNS)).decode(errors="replace")  # it skips a line break
 
 
 def _is_number(escape: re.Match[str]) -> bool:
