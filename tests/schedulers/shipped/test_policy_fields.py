@@ -78,7 +78,7 @@ def test_of_a_text_that_holds_json_the_value_alone_is_hidden():
     [
         *("null\n", "42\n", '{"a": 1}\ntrue\n', '{"a": 1}\nWARN: slow\n', '{"a": 1}\n[INFO] user\n'),
         *("The record:\n```json\n", '```json\n{"a": 1}\n```\n\n```json\n', '{"ssn": 1} is old\n'),
-        *("{'a': 1}\n", '["a",\n 1]\n', "{name} is \n\n\n  "),
+        *("{'a': 1}\n", '["a",\n 1]\n', "{name} is \n\n\n  ", 'He said\n"hi\nthere\n', '"hi\nthere\n'),
     ],
 )
 def test_json_is_found_in_the_lines_of_a_text_whatever_stands_in_those_between(before):
@@ -86,6 +86,22 @@ def test_json_is_found_in_the_lines_of_a_text_whatever_stands_in_those_between(b
         made = left(f"{before}{line}```\nThat is all.", "$result.ssn")
         assert "6789" not in made
         assert made.endswith("\n```\nThat is all.")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '# Title\n```json\n{\n  "a": 1,\n}\n```\nMore words\n',
+        'The diff:\n-{"a": 1}\n {"b": 2,\n+"c": 3}\nMore words\n',
+        "class A\n{\n  int n;\n}\n",
+        "{% if x %}\n{{ y }}\n",
+        'He said\n"it is\n',
+    ],
+)
+@pytest.mark.parametrize("cut", [False, True])
+def test_words_and_code_that_do_not_name_a_field_stay(text, cut):
+    assert left(text, "$result.user.ssn", cut=cut) == Continue()
+    assert "6789" not in str(left(f'{text}{{"user": {{"ssn": "123-45-6789"}}}}', "$result.user.ssn", cut=cut))
 
 
 def test_lines_that_begin_as_json_and_are_none_are_read_within_the_bound():

@@ -12,7 +12,7 @@ from types import FunctionType
 from typing import Any, Final
 
 from pydantic import BaseModel
-from toolgate_bus.protocol.json_values import same_json
+from toolgate_bus.protocol.json_values import MAX_BYTES, same_json
 
 from toolgate_orchestrator.decision.question.plain_values import PlainReading
 from toolgate_orchestrator.decision.question.question import UnreadableQuestion
@@ -73,10 +73,10 @@ class _ShownReading(PlainReading):
         if plain is value:
             return value
         dumps = _find_dumps(value, kind)
-        if (dumps or writers) and self._left > 0 and is_huge(value):
-            self._left = 0
         if self._left <= 0:  # so long that its end is cut off in any case, whatever else it shows
             return plain
+        if (dumps or writers) and is_huge(value, chars=MAX_BYTES):
+            raise UnreadableQuestion(f"it holds a {kind.__name__} whose text is too long")
         if hasattr(kind, "__pydantic_decorators__"):
             plain = self._add_shown_fields(plain, value, kind, dumps, depth)
         texts = {write(value) for write in writers}

@@ -32,6 +32,12 @@ _EACH_CHARACTER: Final = 8
 _LAST_WORD: Final = 8
 """Most characters of an escape, or of a name such as `false`, of which the end is cut off."""
 _DECODER: Final = json.JSONDecoder(strict=False)
+_STRING: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_KEY: Final = re.compile(r'"\s*:')
+_WINDOW: Final = 2048
+"""Characters of a line that show whether it may be JSON."""
+_EACH_LINE: Final = 600
+"""Steps that takes."""
 _LINE: Final = re.compile(r"[^\n]*")
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _BETWEEN: Final = re.compile(rf"[{re.escape(BLANK)}]*")
@@ -140,9 +146,14 @@ class _TextSearch:
         if at == len(text):
             return None
         self._budget.spend(len(text) * _EACH_CHARACTER)
-        is_read, is_begun, broken = False, False, len(text)
+        is_read, is_begun, broken, first = False, False, len(text), at
         try:
             while at < len(text):
+                if (at > first or text[at] == '"') and not self._may_begin(at, rest):
+                    is_begun = is_begun or text[at] == "{"
+                    is_read = self._read_literal(at, rest) or is_read
+                    at = self._next_value(self._end_of(_LINE, at))
+                    continue
                 self._has_key = False
                 try:
                     at = self._next_value(self._read(at, rest))
@@ -159,15 +170,14 @@ class _TextSearch:
                             return whole
                         break
                     self._budget.spend((getattr(error, "pos", len(text)) - at) * _EACH_CHARACTER)
-                    end = self._end_of(_LINE, at)
-                    is_read = self._read_literal(at, end, rest) or is_read
-                    at = self._next_value(end)
+                    is_read = self._read_literal(at, rest) or is_read
+                    at = self._next_value(self._end_of(_LINE, at))
         except RecursionError:
             return whole
-        lost = [(broken, len(text), rest[0].mark)] if broken < len(text) else []
+        lost = [(broken, len(text), rest[0].mark)] if self._is_named(rest, broken) else []
         if is_read or self._found:
             return self._found or lost
-        if self._is_cut and is_begun:
+        if self._is_cut and is_begun and self._is_named(rest, 0):
             return whole
         found = self._find_in_literal(rest, whole)
         return lost or None if found is None else found
@@ -192,13 +202,39 @@ class _TextSearch:
         found = _BEGIN_OF_LINE.search(self._text, at)
         return len(self._text) if found is None else found.end()
 
+    def _may_begin(self, at: int, rest: Rest) -> bool:
+        """Return whether JSON may begin in a line: to try each line to its end would take too long."""
+        text = self._text
+        if text[at] == '"':
+            found = _STRING.match(text, at)
+            if found is None:
+                return text.find("\n", at) < 0 and self._is_named(rest, at)
+            return "\n" not in found[0] or self._end_of(_BETWEEN, found.end()) == len(text)
+        window = text[at : at + _WINDOW]
+        self._budget.spend(_EACH_LINE)
+        try:
+            _DECODER.raw_decode(window)
+        except json.JSONDecodeError as error:
+            is_open = error.msg.startswith("Unterminated") or len(window) - error.pos < _LAST_WORD
+            return is_open or _KEY.search(window, 0, error.pos) is not None
+        except (ValueError, RecursionError):
+            pass
+        return True
+
+    def _is_named(self, rest: Rest, at: int) -> bool:
+        """Return whether a field may stand in the text behind a place: its last name does."""
+        names = {one.names[-1] for one in rest}
+        behind = (self._text.find(name, at) >= 0 or is_index(name) for name in (*names, "\\u"))
+        return at < len(self._text) and any(behind)
+
     def _end_wrong(self, *, ends: bool) -> None:
         """Hide what had begun where a value is wrong: behind a field, the rest may belong to it."""
         begun = self._open if ends else [*self._open, *((start, name) for start, _, name in self._found)]
         self._found += [(start, len(self._text), name) for start, name in begun if start < len(self._text)]
 
-    def _read_literal(self, start: int, end: int, rest: Rest) -> bool:
+    def _read_literal(self, start: int, rest: Rest) -> bool:
         """Hide a line that holds a field as Python writes it. Return whether it can be read so."""
+        end = self._end_of(_LINE, start)
         self._budget.spend((end - start) * _EACH_CHARACTER)
         inner = read_json_text(self._text[start:end])
         if inner is UNSEEN or (inner is not MISSING and self._has(inner, rest)):

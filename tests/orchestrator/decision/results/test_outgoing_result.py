@@ -8,7 +8,9 @@ from collections import ChainMap, UserList, deque
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from functools import cached_property
 from pathlib import PurePosixPath
+from subprocess import CalledProcessError
 from types import SimpleNamespace
 from typing import Annotated, Any, NamedTuple
 
@@ -734,6 +736,35 @@ def test_a_dataclass_that_nobody_writes_is_cut_as_any_long_result(value):
     outgoing = send(value)
     assert (outgoing.sent.form, outgoing.sent.is_cut) == ("text", True)
     assert len(outgoing.value) <= LIMIT
+
+
+class Remembering(BaseModel):
+    a: int = 1
+
+    @cached_property
+    def rows(self) -> list[int]:
+        return [0] * 200_001
+
+    @field_serializer("a")
+    def dump_a(self, _: int) -> str:
+        return "another"
+
+
+def test_a_model_that_has_computed_much_is_no_less_shown():
+    model = Remembering()
+    assert "another" in send(model).sent.data.decode()
+    assert model.rows
+    for value in (model, [model, Remembering()], {"first": model}):
+        with pytest.raises(UnreadableQuestion, match="Remembering whose text is too long"):
+            send(value)
+
+
+def test_the_words_of_an_error_are_told_however_much_it_holds_besides():
+    decoding = UnicodeDecodeError("utf-8", b"x" * 5_000_000 + b"\xff", 5_000_000, 5_000_001, "bad")
+    command = CalledProcessError(2, ["make"], b"x" * 5_000_000)
+    for error in (decoding, command):
+        error.__cause__ = command if error is decoding else decoding
+        assert str(error) in send(error).value
 
 
 def test_what_holds_itself_and_a_long_text_of_an_error_are_told():
