@@ -176,8 +176,8 @@ _CHANGES = (
     (
         "behind a line that is no JSON no field is hidden",
         f"{POLICY}/fields.py",
-        "at = self._next_value(end)",
-        "break",
+        "                    at = self._next_value(self._end_of(_LINE, at))\n                    continue",
+        "                    break",
         FIELDS,
     ),
     (

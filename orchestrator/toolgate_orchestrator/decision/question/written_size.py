@@ -69,7 +69,7 @@ def _find_parts(value: Any, kind: type) -> list[Any]:
 def _find_words(error: BaseException) -> Any:
     """Return what stands in the words of an error: a single text as it is, of a group no members.
 
-    One that has words of its own way, as `UnicodeDecodeError` does, need not tell its arguments.
+    One whose words are made in another way, as those of a decoding are, need not tell its arguments.
     """
     if type(error).__str__ not in _OF_ARGUMENTS:
         return ""
