@@ -1,12 +1,12 @@
 """Find the named fields of a result that rules hide, by their paths. Pure.
 
 A path is one of conditions: `$result.user.ssn`, `$result.rows.email` for the `email` of each row. It also
-leads into the JSON that a text holds: of such a text the value alone is hidden. Each reading of a path
-counts, each of two equal keys, and each of several values of JSON that follow each other.
+leads into the JSON that a text holds, in each line that begins so: of such a text the value alone is hidden.
+Each reading of a path counts, and each of two equal keys.
 
 A path that leads nowhere hides nothing, and nothing is hidden in a text that holds no JSON. What a path may
 lead to and cannot be seen is hidden: all of a redacted value, or of a text that readers do not agree about,
-and what stands behind a fault in JSON.
+and what stands behind a fault in JSON, if it has the last name of the path.
 """
 
 import json
@@ -35,9 +35,9 @@ _DECODER: Final = json.JSONDecoder(strict=False)
 _STRING: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _KEY: Final = re.compile(r'"\s*:')
 _WINDOW: Final = 2048
-"""Characters of a line that show whether it may be JSON."""
+"""Characters that show whether what begins in a line may be JSON."""
 _EACH_LINE: Final = 600
-"""Steps that takes."""
+"""Steps that it takes to look at them."""
 _LINE: Final = re.compile(r"[^\n]*")
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _BETWEEN: Final = re.compile(rf"[{re.escape(BLANK)}]*")
