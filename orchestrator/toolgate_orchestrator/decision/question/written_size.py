@@ -58,6 +58,8 @@ def _own_size(value: Any, kind: type) -> int:
 
 def _find_parts(value: Any, kind: type) -> list[Any]:
     """Return what stands in the text of a value: a copy, as another thread may change it."""
+    if kind in _ROWS:  # in a third of the time of what follows
+        return list(value)
     parts = list[Any]()
     with suppress(Exception):  # its own code may raise anything
         parts += next((_PARTS[base](value) for base in kind.__mro__ if base in _PARTS), ())
@@ -94,9 +96,8 @@ _OF_ARGUMENTS: Final = frozenset(
     kind.__str__ for kind in (BaseException, BaseExceptionGroup, KeyError, OSError)
 )
 _NO_PARTS: Final = frozenset((int, float, bool, type(None), *_TEXTS))
-_ROWS: Final[tuple[Any, ...]] = (
-    *(list, tuple, set, frozenset, deque),
-    *(type({}.keys()), type({}.values()), type({}.items())),
+_ROWS: Final[frozenset[Any]] = frozenset(
+    (list, tuple, set, frozenset, deque, type({}.keys()), type({}.values()), type({}.items()))
 )
 _PARTS: Final[Mapping[type, Callable[[Any], Iterable[Any]]]] = {
     dict: lambda one: (*dict.keys(one), *dict.values(one)),

@@ -76,7 +76,8 @@ class _ShownReading(PlainReading):
         if self._left <= 0:  # so long that its end is cut off in any case, whatever else it shows
             return plain
         if (dumps or writers) and is_huge(value, chars=MAX_BYTES):
-            raise UnreadableQuestion(f"it holds a {kind.__name__} whose text is too long")
+            self._left = 0  # nobody writes it, so the result is withheld: no more need be read
+            return value
         if hasattr(kind, "__pydantic_decorators__"):
             plain = self._add_shown_fields(plain, value, kind, dumps, depth)
         texts = {write(value) for write in writers}
