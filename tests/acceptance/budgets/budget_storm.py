@@ -76,7 +76,7 @@ CONFIG = {
     "learn": False,  # so that every estimate is known here
 }
 ROUTES = {"routes": [{"from": "crawl", "to": "search", "when": {"deep": True}}]}
-FAULTS = {"agents", "replicas", "connections", "repeated"}
+FAULTS = {"agents", "replicas", "connections", "repeated", "servers", "raised"}
 """What fails at least once, however busy the machine is."""
 SETTLED_S = 60.0
 _ID = re.compile("[0-9a-f]{16}")
