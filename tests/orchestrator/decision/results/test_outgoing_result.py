@@ -718,7 +718,6 @@ def set_of(value):
         lambda one: ValueError("a", one),
         lambda one: OSError(1, "a", one),
         lambda one: with_notes([one]),
-        lambda _: beyond(40, Pair(1), lambda one: Pair(one, one)),
         with_notes,
     ],
 )
