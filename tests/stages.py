@@ -23,7 +23,7 @@ RARELY_LOADED = re.compile(
     "|playwright|pygments|pymdownx|ruamel|setuptools|trio|zensical)/|/tests?/"
 )
 """Libraries of which one process loads something, or none: it compiles what it needs itself."""
-PURE = ("-m", "pure and not system", "-n", "2")
+PURE = ("-m", "pure and not system", "-n", "3")
 # In the order of conftest: the files that take longest begin, whatever the number of their tests.
 BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
 WITH_SERVERS = (

@@ -1,6 +1,7 @@
 """Writes JSON that every program reads alike, and reads it again, in a quarter of the time of `read_json`."""
 
 from gc import get_referents
+from itertools import chain
 from math import isfinite
 from operator import length_hint
 from typing import Any, Final
@@ -60,12 +61,9 @@ def _check(value: Any, left: int) -> None:
         if float in kinds and not all(isfinite(one) for one in level if type(one) is float):
             raise NotJson("a number is not finite")
         left -= sum(map(length_hint, level))  # a text takes its characters, a list a byte for each value
-        if dict in kinds:
-            for one in level:
-                if type(one) is dict:
-                    left -= len("".join(one))  # TypeError: a key is no text
-                    if left < 0:
-                        break
+        if dict in kinds and left >= 0:  # so many keys may be looked at
+            maps = level if len(kinds) == 1 else [one for one in level if type(one) is dict]
+            left -= sum(map(len, chain.from_iterable(maps)))  # TypeError: a key is no text
         if left < 0:
             raise NotJson("it is too long")
         if kinds.isdisjoint(_CONTAINERS):
