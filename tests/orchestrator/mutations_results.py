@@ -94,8 +94,8 @@ MUTANTS = (
         "results",
         "a long key that stands in many places is written in one step",
         f"{BUS}/protocol/written_json.py",
-        '                    left -= len("".join(one))',
-        '                    left -= min(0, len("".join(one)))',
+        "            left -= sum(map(len, chain.from_iterable(maps)))",
+        "            left -= min(0, sum(map(len, chain.from_iterable(maps))))",
         f"{_JSON}::test_what_stands_in_many_places_counts_at_each_of_them",
     ),
     Mutant(

@@ -127,8 +127,8 @@ _CHANGES = (
     (
         "the rest of a field that was cut off is shown",
         f"{POLICY}/fields.py",
-        "for start, name in begun if start < len(self._text)]",
-        "for start, name in begun if False]",
+        "            self._found += [(start, length, name)] if start < length else []\n",
+        "            self._found += []\n",
         f"{FIELDS}::test_a_field_whose_end_was_cut_off_is_hidden_to_the_end",
     ),
     (
@@ -176,8 +176,8 @@ _CHANGES = (
     (
         "behind a line that is no JSON no field is hidden",
         f"{POLICY}/fields.py",
-        "                    at = self._next_value(self._end_of(_LINE, at))\n                    continue",
-        "                    break",
+        "                at = self._next_value(self._end_of(_LINE, wrong_at))\n",
+        "                at = len(text)\n",
         FIELDS,
     ),
     (
@@ -288,7 +288,42 @@ _CHANGES = (
     (
         "a field behind a fault in JSON is shown",
         f"{POLICY}/fields.py",
-        "                broken = error.pos\n",
+        "                self._found.append((at, length, rest[0].mark))\n",
+        "                pass\n",
+        FIELDS,
+    ),
+    (
+        "behind words a field is shown",
+        f"{POLICY}/fields.py",
+        "                self._hide_named(words, at, named)\n                words,",
+        "                words,",
+        FIELDS,
+    ),
+    (
+        "behind the last value of a text a field is shown",
+        f"{POLICY}/fields.py",
+        "        self._hide_named(words, len(text), named)\n",
+        "",
+        FIELDS,
+    ),
+    (
+        "JSON that began behind words is read as if it began there",
+        f"{POLICY}/fields.py",
+        "            if rest is named and _PART_OF_MORE",
+        "            if False and _PART_OF_MORE",
+        FIELDS,
+    ),
+    (
+        "a text within JSON that is wrong shows its field",
+        f"{POLICY}/fields.py",
+        "        self._hide_named(since, length, rest)  #",
+        "        pass  #",
+        FIELDS,
+    ),
+    (
+        "a value that goes on in the next line is shown there",
+        f"{POLICY}/fields.py",
+        "                done = len(text)\n",
         "                pass\n",
         FIELDS,
     ),

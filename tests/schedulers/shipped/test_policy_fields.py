@@ -20,7 +20,7 @@ def policy(*rules):
 
 
 def ruled(value, *fields, again=False, cut=False, more=()):
-    config = policy({"mask": {"fields": list(fields)}}, *more)
+    config = policy({"mask": [{"fields": list(fields)}]}, *more)
     return rule_on(config, question("a", phase="result", result=value, again=again, result_cut=cut))
 
 
@@ -28,6 +28,12 @@ def left(value, *fields, **more):
     """What is left of a result."""
     verdict = ruled(value, *fields, **more)
     return mask_parts(value, verdict.parts).value if isinstance(verdict, Mask) else verdict
+
+
+def shown(value, *fields, **more):
+    """What is shown of a result, also if nothing is hidden."""
+    made = left(value, *fields, **more)
+    return value if isinstance(made, Continue) else made
 
 
 PEOPLE = {
@@ -101,13 +107,88 @@ def test_json_is_found_in_the_lines_of_a_text_whatever_stands_in_those_between(b
 @pytest.mark.parametrize("cut", [False, True])
 def test_words_and_code_that_do_not_name_a_field_stay(text, cut):
     assert left(text, "$result.user.ssn", cut=cut) == Continue()
-    assert "6789" not in str(left(f'{text}{{"user": {{"ssn": "123-45-6789"}}}}', "$result.user.ssn", cut=cut))
+    assert "6789" not in shown(f'{text}{{"user": {{"ssn": "123-45-6789"}}}}', "$result.user.ssn", cut=cut)
 
 
 def test_lines_that_begin_as_json_and_are_none_are_read_within_the_bound():
-    for line in ("[\n", '["a",\n', "[1,\n 2,\n", "[x\n", '"\n', '{"a"\n'):
-        made = left(line * (60_000 // len(line)), "$result.ssn")
-        assert made == Continue() or isinstance(made, Deny) or "withheld" in made
+    for line in (
+        '["a",\n',
+        "[1,\n 2,\n",
+        "[1,1,1,1\n",
+        "[x\n",
+        '"\n',
+        '{"a"\n',
+        "{'a': 1}\n",
+        '\\":',
+        "[1]\n",
+    ):
+        text = line * (60_000 // len(line))
+        assert left(text, "$result.ssn", "$result.user.n", "$result.rows.0.key") == Continue(), line
+    assert left("[\n" * 30_000 + '{"ssn": 6789}', "$result.ssn") == "[withheld: ssn]"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            "found {'ssn': '123-45-6789'}",
+            "{'at': date(1990, 1, 1), 'ssn': '123-45-6789'}",
+            '`{"ssn": 6789}`',
+        ),
+        *(
+            '{"a": 1},{"ssn": "123-45-6789"}',
+            '"ssn": "123-45-6789",',
+            'data: {\\"ssn\\": 6789}',
+            '{"\\u0073sn" 6789',
+        ),
+        *('{/* of ann */ "ssn": "6789"}', "[undefined, {'ssn': 6789}]", '[{"a": oops}, {"ssn": 6789}]'),
+        *('{"n": ' + "7" * 5_000 + ', "ssn": 6789}', "{'rows': [{'\\x73sn': 6789}, ", '{"a.ssn": 6789'),
+        *(
+            "['" + "a" * 5_000 + "', {'ssn': 6789}]",
+            '{"{\\"ssn\\": 6789}" oops}',
+            '{"a": "{\\"ssn\\": 6789}\\x"}',
+        ),
+    ],
+)
+@pytest.mark.parametrize("path", ["$result.ssn", "$result.1.ssn", "$result.rows.ssn"])
+def test_what_stands_behind_the_name_of_a_field_is_hidden_in_its_line_where_no_json_is_read(line, path):
+    made = left(f"Before.\n{line}\nAfter.", path)
+    assert "6789" not in made
+    assert made.startswith("Before.\n")
+    assert made.endswith(("[withheld: ssn]", "[withheld: ssn]\nAfter."))
+
+
+def test_words_between_values_are_searched_and_values_are_read_by_their_paths():
+    text = '[null, x]\n{"ssn": 6789, "n": 2}\nfound {"ssn": 6789}\n{"a": 1}\n'
+    mark = "[withheld: ssn]"
+    assert (
+        left(text, "$result.ssn")
+        == f'[null, x]\n{{"ssn": {mark}, "n": 2}}\nfound {{"ssn": {mark}\n{{"a": 1}}\n'
+    )
+
+
+def test_a_value_that_goes_on_in_the_next_line_is_hidden_to_the_end():
+    for text in ("x = {'ssn': [\n 6789]}", "x = {\n 'ssn':\n  6789\n}"):
+        assert "6789" not in shown(text, "$result.ssn")
+
+
+def test_json_that_began_behind_words_is_searched_at_any_depth():
+    text = 'x = [{\n "user": [\n  {\n   "ssn": 6789\n  }\n ]\n}]\n{"ssn": 6789}'
+    assert "6789" not in shown(text, "$result.user.ssn")
+    assert left('{"ssn": 5}\n', "$result.user.ssn") == Continue()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        str([{"name": "ann"}] * 400),
+        str({"pad": "a" * 5_000}),
+        '["word", ' * 900 + "]",
+        '{ "use strict"; a = 1; }\n' * 400,
+    ],
+)
+def test_a_long_text_that_does_not_name_a_field_stays(text):
+    assert left(text, "$result.user.ssn") == left(f"Code:\n{text}", "$result.user.ssn") == Continue()
 
 
 def test_each_reading_of_a_path_counts():
@@ -146,7 +227,7 @@ def test_what_a_tool_itself_cut_off_or_wrote_wrong_behind_a_field_is_hidden_with
     mark = "[withheld: ssn]"
     assert left('{"a": 1, "ssn": "123-45', "$result.ssn") == f'{{"a": 1, "ssn": "{mark}'
     assert left('{"a": 1, "ssn": 123-45-6789, "b": 2}', "$result.ssn") == f'{{"a": 1, "ssn": {mark}'
-    assert left("{'ssn': '123-45", "$result.ssn", cut=True) == mark
+    assert left("{'ssn': '123-45", "$result.ssn", cut=True) == f"{{'ssn': {mark}"
 
 
 @pytest.mark.parametrize("value", ['say "hello"', {"a": "one thing", "b": ["another"]}])
@@ -216,8 +297,20 @@ VALUES = st.recursive(
 NOWHERE = "hidden-from-all"
 
 
-@given(VALUES, st.booleans(), st.booleans())
-def test_no_value_at_a_path_is_left_in_any_form(value, is_text, is_pretty):
+FORMS = {
+    "value": lambda one: one,
+    "json": json.dumps,
+    "pretty": lambda one: json.dumps(one, indent=1),
+    "python": repr,
+    "twice": lambda one: json.dumps(json.dumps(one)),
+}
+WORDS = st.sampled_from(
+    ["", "Result: ", "[INFO] up\n", "```json\n", "{ // all\n", 'said "hi\n', '{"a": 1},', "({'b': D(1),"]
+)
+
+
+@given(VALUES, st.sampled_from(sorted(FORMS)), WORDS)
+def test_no_value_at_a_path_is_left_in_any_form(value, form, before):
     def plant(one, rest):
         """Put a secret wherever the path may lead, as a reader walks it."""
         if not rest:
@@ -228,11 +321,17 @@ def test_no_value_at_a_path_is_left_in_any_form(value, is_text, is_pretty):
         return [plant(below, rest) for below in one] if isinstance(one, list) else one
 
     planted = plant(value, ["user", "ssn"])
-    given = json.dumps(planted, indent=1 if is_pretty else None) if is_text else planted
+    given = FORMS[form](planted)
+    given = before + given if isinstance(given, str) else given
     made = left(given, "$result.user.ssn")
     shown = given if isinstance(made, Continue) else made
     assert NOWHERE not in json.dumps(shown)
-    if NOWHERE not in json.dumps(given) and "⟦" not in json.dumps(planted, ensure_ascii=False):
+    if (
+        form in ("value", "json", "pretty")
+        and not before
+        and NOWHERE not in json.dumps(given)
+        and "⟦" not in str(planted)
+    ):
         assert isinstance(made, Continue)
 
 

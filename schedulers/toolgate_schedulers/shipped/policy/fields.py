@@ -1,17 +1,21 @@
 """Find the named fields of a result that rules hide, by their paths. Pure.
 
-A path is one of conditions: `$result.user.ssn`, `$result.rows.email` for the `email` of each row. It also
-leads into the JSON that a text holds, in each line that begins so: of such a text the value alone is hidden.
-Each reading of a path counts, and each of two equal keys.
+A path is one of conditions: `$result.user.ssn`, `$result.rows.email` for the `email` of each row. Each
+reading of a path counts, and each of two equal keys. A path that leads nowhere hides nothing.
 
-A path that leads nowhere hides nothing, and nothing is hidden in a text that holds no JSON. What a path may
-lead to and cannot be seen is hidden: all of a redacted value, or of a text that readers do not agree about,
-and what stands behind a fault in JSON, if it has the last name of the path.
+A path also leads into the JSON that a text holds, in each line that begins so: there the value alone is
+hidden. In what is no JSON, a key with the last name of the path hides what stands behind it in its line:
+
+    {"user": {"ssn": "1"}}          ─▶ {"user": {"ssn": "[withheld: ssn]"}}
+    found {'ssn': '1'} for ann      ─▶ found {'ssn': [withheld: ssn]
+
+Where JSON is wrong, the rest of the text is hidden if it has the last name of the path. What a path may lead
+to and cannot be seen is hidden whole: a redacted value, or a text that readers do not agree about.
 """
 
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.protocol.events import MaskedPart
@@ -33,16 +37,20 @@ _LAST_WORD: Final = 8
 """Most characters of an escape, or of a name such as `false`, of which the end is cut off."""
 _DECODER: Final = json.JSONDecoder(strict=False)
 _STRING: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-_KEY: Final = re.compile(r'"\s*:')
-_WINDOW: Final = 2048
-"""Characters that show whether what begins in a line may be JSON."""
-_EACH_LINE: Final = 600
-"""Steps that it takes to look at them."""
+_KEY_END: Final = re.compile(r"[\"'`]\s*:[ \t]*")
+_CODE: Final = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|U000([0-9a-fA-F]{5}))")
+_CODE_LENGTH: Final = 12
+"""Most characters in which one of a key is written, as text within a text."""
+_PART_OF_MORE: Final = re.compile(r"[{\[\"]")
+"""What stands before a value that may be part of another one, which begins behind words or is wrong."""
+_BEFORE_KEY: Final = frozenset(("", '"', "'", "`", ".", "\\"))
 _LINE: Final = re.compile(r"[^\n]*")
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _BETWEEN: Final = re.compile(rf"[{re.escape(BLANK)}]*")
-_BEGIN: Final = ("{", "[", '"')
-_BEGIN_OF_LINE: Final = re.compile(rf"\n[{re.escape(BLANK.replace(chr(10), ''))}]*(?=[{{\[\"])")
+_BEGIN: Final = r"\"|\{\s*[}\"']|\[\s*[\]\[{\"'\dtfnIN-]"
+"""What begins a map, a list or a text in JSON, or as Python writes it."""
+_HERE: Final = re.compile(_BEGIN)
+_BELOW: Final = re.compile(rf"\n[{re.escape(BLANK.replace(chr(10), ''))}]*(?={_BEGIN})")
 
 
 class Field(NamedTuple):
@@ -52,6 +60,8 @@ class Field(NamedTuple):
     is_plain: bool
     """False if its names are meant as they are: no key has a dot that stands between two of them."""
     mark: str
+    is_anywhere: bool = False
+    """True for a name that counts at any depth: where the text begins that it stands in is not known."""
 
 
 Rest = tuple[Field, ...]
@@ -77,8 +87,6 @@ def find_fields(
     fields: Sequence[Field],
     marks: Collection[str],
     budget: SearchBudget,
-    *,
-    is_cut: bool = False,
 ) -> FieldSearch:
     """Return the parts of a result that are these fields. Raises TooMuchWork.
 
@@ -87,7 +95,7 @@ def find_fields(
     if not fields:
         return FieldSearch([], True)
     search = _Search(marks, budget)
-    return FieldSearch(list(search.walk(value, ROOT, tuple(fields), is_cut=is_cut)), search.is_read)
+    return FieldSearch(list(search.walk(value, ROOT, tuple(fields))), search.is_read)
 
 
 class _Search:
@@ -95,13 +103,14 @@ class _Search:
         self._marks, self._budget = marks, budget
         self.is_read = True
 
-    def walk(self, value: Any, path: str, rest: Rest, *, is_cut: bool = False) -> Iterator[MaskedPart]:
+    def walk(self, value: Any, path: str, rest: Rest) -> Iterator[MaskedPart]:
         """Yield the parts of a value that are fields."""
         self._budget.spend(_EACH_NODE * len(rest))
         if (field := _ending(rest)) is not None:
             if value not in self._marks if type(value) is str else True:
                 yield MaskedPart(path, None, None, field.mark)
         elif type(value) is dict:
+            self._budget.spend(_EACH_NODE * len(rest) * len(value))
             for key, one in value.items():
                 if below := _step(rest, key):
                     yield from self.walk(one, path_to(path, key), below)
@@ -110,7 +119,7 @@ class _Search:
                 if below := _step_in_list(rest, at):
                     yield from self.walk(one, path_to(path, at), below)
         elif type(value) is str:
-            spans = _TextSearch(value, self._marks, self._budget, is_cut=is_cut).find(rest)
+            spans = _TextSearch(value, self._marks, self._budget).find(rest)
             if path == ROOT:
                 self.is_read = spans is not None
             for start, end, name in spans or ():
@@ -121,20 +130,14 @@ class _TextSearch:
     """Finds the fields of values of JSON in one text, with their places."""
 
     def __init__(
-        self,
-        text: str,
-        marks: Collection[str],
-        budget: SearchBudget,
-        levels: int = _LEVELS,
-        *,
-        is_cut: bool = False,
+        self, text: str, marks: Collection[str], budget: SearchBudget, levels: int = _LEVELS
     ) -> None:
         self._text, self._marks, self._budget, self._levels = text, marks, budget, levels
-        self._is_cut = is_cut
         self._found: list[tuple[int, int, str]] = []
-        self._open: list[tuple[int, str]] = []
-        self._has_key = False
-        """True once a key of a map was read in the present value."""
+        self._open: tuple[int, str] | None = None
+        """Where the field begins that is being read, and its name."""
+        self._key_at: int | None = None
+        """Where the last key begins that was read in the present value."""
 
     def find(self, rest: Rest) -> list[tuple[int, int, str]] | None:
         """Return first character, the one behind, and name of each field; None if the text holds no JSON."""
@@ -142,102 +145,124 @@ class _TextSearch:
         whole = [(0, len(text), rest[0].mark)]
         if text == HIDDEN_PART or self._levels == 0:
             return whole
-        at = self._next_value(0)
-        if at == len(text):
-            return None
-        self._budget.spend(len(text) * _EACH_CHARACTER)
-        is_read, is_begun, broken, first = False, False, len(text), at
+        self._budget.spend(len(text) * (_EACH_CHARACTER + len(rest)))
         try:
-            while at < len(text):
-                if (at > first or text[at] == '"') and not self._may_begin(at, rest):
-                    is_begun = is_begun or text[at] == "{"
-                    is_read = self._read_literal(at, rest) or is_read
-                    at = self._next_value(self._end_of(_LINE, at))
-                    continue
-                self._has_key = False
-                try:
-                    at = self._next_value(self._read(at, rest))
-                    is_read = True
-                except (ValueError, IndexError) as error:
-                    ends = self._is_cut and self._ends_at(error)
-                    is_begun = is_begun or text[at] == "{"
-                    if self._has_key or self._open or ends or HIDDEN_PART in text:
-                        if self._has_key and not ends and isinstance(error, json.JSONDecodeError):
-                            broken = error.pos
-                        is_read = is_read or ends
-                        self._end_wrong(ends=ends)
-                        if not self._found and HIDDEN_PART in text and may_hold_json(text):
-                            return whole
-                        break
-                    self._budget.spend((getattr(error, "pos", len(text)) - at) * _EACH_CHARACTER)
-                    is_read = self._read_literal(at, rest) or is_read
-                    at = self._next_value(self._end_of(_LINE, at))
+            is_read, is_wrong = self._find_in_lines(rest)
         except RecursionError:
+            return whole if _may_name(rest, text) else []
+        if not self._found and is_wrong and HIDDEN_PART in text and may_hold_json(text):
             return whole
-        lost = [(broken, len(text), rest[0].mark)] if self._is_named(rest, broken) else []
-        if is_read or self._found:
-            return self._found or lost
-        if self._is_cut and is_begun and self._is_named(rest, 0):
-            return whole
-        found = self._find_in_literal(rest, whole)
-        return lost or None if found is None else found
+        is_read = is_read or self._hide_literal(0, len(text), rest)
+        return self._found if is_read or self._found else None
 
-    def _find_in_literal(
-        self, rest: Rest, whole: list[tuple[int, int, str]]
-    ) -> list[tuple[int, int, str]] | None:
-        """Find fields in a map as Python writes it. Where they stand in the text is not known."""
-        inner = read_json_text(self._text)
-        if inner is MISSING:
-            return None
-        return whole if inner is UNSEEN or self._has(inner, rest) else []
-
-    def _has(self, value: Any, rest: Rest) -> bool:
-        return any(True for _ in _Search(self._marks, self._budget).walk(value, ROOT, rest))
+    def _find_in_lines(self, rest: Rest) -> tuple[bool, bool]:
+        """Find fields in each value of JSON, and in what stands between. Return if any was read, or wrong."""
+        text, named = self._text, rest
+        is_read = is_wrong = False
+        words, at = 0, self._next_value(0)
+        while at < len(text):
+            if text[at] == '"' and not self._is_alone(at):
+                at = self._next_value(self._end_of(_LINE, at))
+                continue
+            if rest is named and _PART_OF_MORE.search(text, words, at):
+                rest = tuple(map(_anywhere, named))
+            self._key_at, before = None, len(self._found)
+            try:
+                end = self._read(at, rest)
+            except (ValueError, IndexError) as error:
+                is_wrong, wrong_at = True, self._wrong_at(error, at)
+                if self._key_at is not None or self._open:
+                    self._end_wrong(error, wrong_at, before, named)
+                    self._hide_named(words, at, named)
+                    return True, True
+                line = self._end_of(_LINE, at)
+                if _may_name(named, text[at:line], code="\\"):
+                    is_read = self._hide_literal(at, line, named) or is_read
+                at = self._next_value(self._end_of(_LINE, wrong_at))
+            else:
+                is_read = True
+                self._hide_named(words, at, named)
+                words, at = end, self._next_value(end)
+        self._hide_named(words, len(text), named)
+        return is_read, is_wrong
 
     def _next_value(self, at: int) -> int:
         """Return where a value may begin: behind blank characters, or in a line below; else the end."""
         at = self._end_of(_BETWEEN, at)
-        if self._text[at : at + 1] in _BEGIN:
+        if _HERE.match(self._text, at):
             return at
-        found = _BEGIN_OF_LINE.search(self._text, at)
+        found = _BELOW.search(self._text, at)
         return len(self._text) if found is None else found.end()
 
-    def _may_begin(self, at: int, rest: Rest) -> bool:
-        """Return whether JSON may begin in a line: to try each line to its end would take too long."""
+    def _is_alone(self, at: int) -> bool:
+        """Return whether a text in quotes is a value of its own: alone in its line, or all that is left."""
+        found = _STRING.match(self._text, at)
+        if found is None:
+            return False
+        line = self._end_of(_LINE, found.end())
+        is_last = "\n" not in found[0] or self._end_of(_BETWEEN, line) == len(self._text)
+        return is_last and not self._text[found.end() : line].strip(BLANK)
+
+    def _hide_named(self, start: int, end: int, rest: Rest) -> None:
+        """Hide what stands behind keys with the last name of a path, in what is no JSON.
+
+        It is the rest of the line, or of the text if the value goes on in the next line.
+        """
+        text, done = self._text, start
+        names = {one.names[-1]: one.mark for one in rest}
+        for found in _KEY_END.finditer(text, start, end):
+            if found.start() < done or (mark := self._find_mark(start, found.start(), names)) is None:
+                continue
+            begin, done = found.end(), self._end_of(_LINE, found.end())
+            line = text[begin:done]
+            if not line.strip(BLANK) or sum(map(line.count, "{[(")) > sum(map(line.count, "}])")):
+                done = len(text)
+            if begin < done and line not in self._marks:
+                self._found.append((begin, done, mark))
+
+    def _find_mark(self, start: int, end: int, names: Mapping[str, str]) -> str | None:
+        """Return the mark of the name that stands in quotes before `end`, if it is one of these."""
         text = self._text
-        if text[at] == '"':
-            found = _STRING.match(text, at)
-            if found is None:
-                return text.find("\n", at) < 0 and self._is_named(rest, at)
-            return "\n" not in found[0] or self._end_of(_BETWEEN, found.end()) == len(text)
-        window = text[at : at + _WINDOW]
-        self._budget.spend(_EACH_LINE)
-        try:
-            _DECODER.raw_decode(window)
-        except json.JSONDecodeError as error:
-            is_open = error.msg.startswith("Unterminated") or len(window) - error.pos < _LAST_WORD
-            return is_open or _KEY.search(window, 0, error.pos) is not None
-        except (ValueError, RecursionError):
-            pass
-        return True
+        while end > start and text[end - 1] == "\\":  # its quotes stand in a text
+            end -= 1
+        key = text[max(start, end - _CODE_LENGTH * max(map(len, names)) - 1) : end]
+        if "\\" in key:
+            key = _CODE.sub(_decode, key).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        for length in set(map(len, names)):
+            if key[-length:] in names and key[-length - 1 : -length] in _BEFORE_KEY:
+                return names[key[-length:]]
+        return None
 
-    def _is_named(self, rest: Rest, at: int) -> bool:
-        """Return whether a field may stand in the text behind a place: its last name does."""
-        names = {one.names[-1] for one in rest}
-        behind = (self._text.find(name, at) >= 0 or is_index(name) for name in (*names, "\\u"))
-        return at < len(self._text) and any(behind)
+    def _wrong_at(self, error: Exception, start: int) -> int:
+        """Return where the value that begins at `start` is wrong, or where it ends too early."""
+        if isinstance(error, json.JSONDecodeError):
+            return error.pos
+        return len(self._text) if isinstance(error, IndexError) else start
 
-    def _end_wrong(self, *, ends: bool) -> None:
-        """Hide what had begun where a value is wrong: behind a field, the rest may belong to it."""
-        begun = self._open if ends else [*self._open, *((start, name) for start, _, name in self._found)]
-        self._found += [(start, len(self._text), name) for start, name in begun if start < len(self._text)]
+    def _end_wrong(self, error: Exception, at: int, before: int, rest: Rest) -> None:
+        """Hide what may belong to a field where JSON is wrong, or ends too early."""
+        length, found = len(self._text), self._found[before:]
+        if self._open:
+            start, name = self._open
+            self._found += [(start, length, name)] if start < length else []
+            return
+        since = max(self._key_at or 0, found[-1][1] if found else 0)
+        self._hide_named(since, length, rest)  # what is wrong may be a text, or a key, that holds the field
+        if not self._ends_at(error):
+            if found:  # what is wrong may belong to it
+                self._found.append((found[-1][0], length, found[-1][2]))
+            elif at < length and _may_name(rest, self._text[since:]):
+                self._found.append((at, length, rest[0].mark))
 
-    def _read_literal(self, start: int, rest: Rest) -> bool:
-        """Hide a line that holds a field as Python writes it. Return whether it can be read so."""
-        end = self._end_of(_LINE, start)
-        self._budget.spend((end - start) * _EACH_CHARACTER)
-        inner = read_json_text(self._text[start:end])
-        if inner is UNSEEN or (inner is not MISSING and self._has(inner, rest)):
+    def _hide_literal(self, start: int, end: int, rest: Rest) -> bool:
+        """Hide what Python writes of a value that holds a field. Return whether it can be read so."""
+        text = self._text[start:end]
+        inner = read_json_text(text)
+        if inner is UNSEEN:
+            is_hidden = _may_name(rest, text)
+        else:
+            is_hidden = any(True for _ in _Search(self._marks, self._budget).walk(inner, ROOT, rest))
+        if is_hidden:
             self._found.append((start, end, rest[0].mark))
         return inner is not MISSING
 
@@ -245,9 +270,9 @@ class _TextSearch:
         """Read the value at a place, and return where it ends. Raises ValueError or IndexError."""
         text, letter = self._text, self._text[at]
         if (field := _ending(rest)) is not None:
-            self._open.append((at + (letter == '"'), field.mark))
+            self._open = at + (letter == '"'), field.mark
             _, end = _DECODER.raw_decode(text, at)
-            self._open.pop()
+            self._open = None
             self._keep(at, end, field.mark)
             return end
         if not rest or letter not in '{["':
@@ -261,10 +286,11 @@ class _TextSearch:
         if self._text[at] == "}":
             return at + 1
         while True:
-            self._expect('"', at)
+            self._budget.spend(_EACH_NODE * len(rest))
+            begin = self._expect('"', at) - 1
             key, at = _DECODER.raw_decode(self._text, at)
+            self._key_at = begin
             at = self._expect(":", self._end_of(_SPACE, at))
-            self._has_key = True
             at = self._end_of(_SPACE, self._read(self._end_of(_SPACE, at), _step(rest, key)))
             if self._text[at] == "}":
                 return at + 1
@@ -272,19 +298,18 @@ class _TextSearch:
 
     def _read_list(self, at: int, rest: Rest) -> int:
         at, number = self._end_of(_SPACE, at + 1), 0
+        has_index = any(is_index(one.names[0]) for one in rest)
         if self._text[at] == "]":
             return at + 1
         while True:
-            at = self._end_of(_SPACE, self._read(at, _step_in_list(rest, number)))
+            at = self._end_of(_SPACE, self._read(at, _step_in_list(rest, number) if has_index else rest))
             if self._text[at] == "]":
                 return at + 1
             at, number = self._end_of(_SPACE, self._expect(",", at)), number + 1
 
     def _read_inner(self, at: int, rest: Rest) -> int:
         """Read a text within the text; it is hidden whole if it holds JSON with a field."""
-        self._open.append((at + 1, rest[0].mark))
         inner, end = _DECODER.raw_decode(self._text, at)
-        self._open.pop()
         if _TextSearch(inner, self._marks, self._budget, self._levels - 1).find(rest):
             self._keep(at, end, rest[0].mark)
         return end
@@ -316,14 +341,31 @@ def _ending(rest: Rest) -> Field | None:
     return next((one for one in rest if not one.names), None)
 
 
+def _anywhere(field: Field) -> Field:
+    """Return a field that counts wherever its last name stands."""
+    last = field.names[-1:]
+    return field if is_index(last[0]) else field._replace(names=last, is_anywhere=True)
+
+
+def _may_name(rest: Rest, text: str, code: str = "\\u") -> bool:
+    """Return whether a text may name a field: the last name of a path stands in it, or a code does."""
+    return code in text or any(is_index(one.names[-1]) or one.names[-1] in text for one in rest)
+
+
 def _step(rest: Rest, key: str) -> Rest:
     """Return what is left of paths behind a key of a map: each reading of a path."""
-    return tuple(
+    below = [
         one._replace(names=one.names[count:])
         for one in rest
         for count in range(1, 1 + (len(one.names) if one.is_plain else 1))
         if ".".join(one.names[:count]) == key
-    )
+    ]
+    below += [
+        one._replace(names=()) if f".{key}".endswith(f".{one.names[0]}") else one
+        for one in rest
+        if one.is_anywhere
+    ]
+    return tuple(below)
 
 
 def _step_in_list(rest: Rest, at: int) -> Rest:
@@ -334,3 +376,7 @@ def _step_in_list(rest: Rest, at: int) -> Rest:
         if not is_index(one.names[0]) or int(one.names[0]) == at
     )
     return tuple(found)
+
+
+def _decode(code: re.Match[str]) -> str:
+    return chr(int(code[1] or code[2] or code[3], 16))

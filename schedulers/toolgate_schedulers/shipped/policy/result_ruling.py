@@ -89,9 +89,7 @@ def _mask(
             return _withhold(name, UNSEEN, labels), (*fired, number)
         try:
             found = find_parts(value, rule.finder, budget, is_cut=call.result_cut)
-            found += find_fields(
-                value, rule.masked_fields, config.marks, budget, is_cut=call.result_cut
-            ).parts
+            found += find_fields(value, rule.masked_fields, config.marks, budget).parts
         except TooMuchWork:
             return _withhold(name, TOO_LONG, labels), (*fired, number)
         if not found:
