@@ -169,8 +169,36 @@ _CHANGES = (
     (
         "what only another word of its text tells is shown",
         f"{POLICY}/masks.py",
+        "if told in told_elsewhere or told.word.search(text):",
+        "if told in told_elsewhere:",
+        MASKS,
+    ),
+    (
+        "what only a word of another text tells is shown",
+        f"{POLICY}/masks.py",
+        "if told in told_elsewhere or told.word.search(text):",
         "if told.word.search(text):",
-        "if False:",
+        MASKS,
+    ),
+    (
+        "a colour within a key shows it",
+        f"{POLICY}/written_texts.py",
+        'return " " if move else ""',
+        'return " "',
+        MASKS,
+    ),
+    (
+        "a move of the cursor joins a name and its key",
+        f"{POLICY}/written_texts.py",
+        'return " " if move else ""',
+        'return ""',
+        MASKS,
+    ),
+    (
+        "the colour behind a key is hidden",
+        f"{POLICY}/written_texts.py",
+        "bisect.bisect_left(self._read, end)",
+        "bisect.bisect_right(self._read, end) - 1",
         MASKS,
     ),
     (

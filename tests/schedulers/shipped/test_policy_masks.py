@@ -54,8 +54,10 @@ KEYS = (
     "ya29." + "a0AfH6SMBx-y_z" * 3,
     "GOCSPX-" + "aB3_" * 7,
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U",
+    "Bearer abcdef0123456789abcdef",
+    "Basic dXNlcjpwYXNzd29yZA==",
     "Authorization: Bearer abcdef0123456789abcdef",
-    'Authorization: "Basic dXNlcjpwYXNzd29yZA=="',
+    'Authorization: "Basic dXNlcjpwYXNzd29yZDEy"',
     "npm_" + "a1B2" * 9,
     "pypi-" + "AgEIcHlwaS5vcmc" * 5,
     "hf_" + "aBcD" * 9,
@@ -67,11 +69,14 @@ KEYS = (
 )
 
 
+def secret_of(key):
+    return max(re.split(r"[\s=:/@\"]+", key), key=len)
+
+
 @pytest.mark.parametrize("key", KEYS)
 def test_keys_and_tokens_are_found_in_a_text_and_nothing_of_them_is_left(key):
     left = masked(f'"first": 1, {key}\nlast words', "api keys")
-    secret = max(re.split(r"[\s=:/@\"]+", key), key=len)
-    assert secret not in left
+    assert secret_of(key) not in left
     assert left.startswith('"first": 1, ')
     assert left.endswith("last words")
     assert "[withheld: api key]" in left
@@ -82,10 +87,48 @@ def test_keys_and_tokens_are_found_in_a_text_and_nothing_of_them_is_left(key):
 )
 def test_a_key_is_found_behind_colours_of_a_terminal_codes_of_a_link_and_underscores(before):
     for key in KEYS:
-        if key.startswith(("sk", "npm_", "pypi-", "hf_", "SG.", "1234")):
-            left = masked(f"a {before}{key} b", "api keys")
-            assert re.fullmatch(r"a .*\[withheld: api key\] b", left), left
-            assert key[-8:] not in left
+        left = masked(f"a {before}{key} b", "api keys")
+        assert re.fullmatch(r"a .*\[withheld: api key\].* b", left), left
+        assert secret_of(key) not in left
+
+
+SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+
+
+@pytest.mark.parametrize(
+    "colour",
+    [
+        *("\x1b[1;32m", "\x1b[38;5;12m\x1b[K", "\x1b(B\x1b[m", "\x1b]8;;https://a\x1b\\", "\x1b]0;a\x07"),
+        *(r"\u001b[32m", r"\\u001b[32m", r"\033[32m", r"\x1b[32m", r"\e[32m", "^[[32m", "%1B[32m", "=1B[32m"),
+    ],
+)
+def test_colours_of_a_terminal_between_a_name_and_its_secret_and_within_it_hide_nothing(colour):
+    for text in (
+        *(f"AWS_SECRET_ACCESS_KEY={colour}{SECRET}", f"Authorization{colour}: {colour}token {SECRET}"),
+        *(f"aws_secret_access_key = {SECRET[:4]}{colour}{SECRET[4:]}", f"AK{colour}{KEYS[0][2:]}"),
+    ):
+        left = masked(f"a {colour}{text}{colour} b", "api keys")
+        assert re.fullmatch(r"a .*\[withheld: api key\](.*) b", left)[1] == colour, left
+        assert text[-20:] not in left
+    assert masked({"SecretAccessKey": f"{colour}{SECRET}"}, "api keys") == {
+        "SecretAccessKey": "[withheld: api key]"
+    }
+    key = f'{{{colour}"kty"{colour}:{colour}"oct"{colour},{colour}"k"{colour}:{colour}"{SECRET}"{colour}}}'
+    if "\\" not in colour:
+        assert masked(key, "private keys") == key.replace(SECRET, "[withheld: private key]")
+
+
+def test_a_colour_or_a_move_of_the_cursor_parts_a_key_from_what_is_before_it():
+    for key in ("sk-" + "aB3" * 16, "SK" + "0a" * 16):
+        text = f"token\x1b[m\x1b[32m{key}\x1b[m\x1b[31m{key}\x1b[m"
+        assert masked(text, "api keys") == "token\x1b[m[withheld: api key]\x1b[m[withheld: api key]\x1b[m"
+    assert SECRET not in masked(f"AWS_SECRET_ACCESS_KEY\x1b[20G{SECRET}", "api keys")
+
+
+@pytest.mark.parametrize("start", ["\x1b", "\x1b[", "\x1b]", "\x1b[1;", "\x1b[1 ", "\x1b]8;;x", r"\e["])
+def test_a_long_text_of_sequences_that_do_not_end_is_searched_within_the_bound(start):
+    for text in (start * (65_536 // len(start)), start + "1" * 65_536, start + " " * 65_536):
+        assert masked(text, "api keys", "private keys") == text
 
 
 @pytest.mark.parametrize(
@@ -365,9 +408,6 @@ def test_a_result_is_searched_in_every_text_number_and_key():
     }
 
 
-SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
-
-
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -426,6 +466,26 @@ def test_a_secret_of_aws_is_found_wherever_its_text_has_the_name(text):
     for other in ("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b", SECRET[1:], SECRET + "a", SECRET.lower()):
         left = masked(text.format(f"x,{other}"), "api keys")
         assert f"x,{other}" in left
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {"aws_secret_access_key": {"sensitive": True, "type": "string", "value": SECRET}},
+        {"ParameterKey": "AwsSecretAccessKey", "ParameterValue": SECRET},
+        {"value": {"S": SECRET}, "key": "AWS_SECRET_ACCESS_KEY"},
+        ["AWS_SECRET_ACCESS_KEY", "=", SECRET],
+        {"columns": ["user", "Secret access key"], "rows": [["ann", SECRET]]},
+        [{"n": 1, "line": "User name,Secret access key"}, {"n": 2, "line": f"ann,{SECRET}"}],
+    ],
+)
+def test_a_secret_of_aws_is_found_wherever_its_result_has_the_name(result):
+    text = json.dumps(result)
+    assert masked(result, "api keys") == json.loads(text.replace(SECRET, "[withheld: api key]"))
+    for other in ("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b", SECRET[1:], SECRET + "a", SECRET.lower()):
+        value = [json.loads(text.replace(SECRET, f"x,{other}")), {SECRET: "a key of a map is a name"}]
+        assert masked(value, "api keys") == value
+    assert masked(["AWS", "access", SECRET], "api keys") == ["AWS", "access", SECRET]
 
 
 def test_a_header_in_json_is_found_where_its_value_is_a_list():

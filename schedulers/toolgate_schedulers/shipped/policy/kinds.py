@@ -48,18 +48,18 @@ API_KEYS: Final = (
     r"ya[0-9]{2}\.[A-Za-z0-9_-]{20,}",
     rf"GOCSPX-{_WORD}{{20,}}",
     r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
-    r"(?i)\bbearer\s{1,8}[A-Za-z0-9._~+/-]{16,}=*",
-    rf"(?i)\bauthorization{_IS}(?:basic|token|apikey)\s{{1,8}}[A-Za-z0-9._~+/=:-]{{8,}}",
-    r"(?i)\bbasic\s{1,8}[A-Za-z0-9+/]{8,}={1,2}",
+    rf"(?i){_START}bearer\s{{1,8}}[A-Za-z0-9._~+/-]{{16,}}=*",
+    rf"(?i){_START}authorization{_IS}(?:basic|token|apikey)\s{{1,8}}[A-Za-z0-9._~+/=:-]{{8,}}",
+    rf"(?i){_START}basic\s{{1,8}}[A-Za-z0-9+/]{{8,}}={{1,2}}",
     rf"{_START}npm_[A-Za-z0-9]{{30,}}",
     rf"{_START}pypi-{_WORD}{{50,}}",
     rf"{_START}hf_[A-Za-z0-9]{{30,}}",
     rf"{_START}SG\.{_WORD}{{16,}}\.{_WORD}{{16,}}",
     rf"{_START}(?:SK|AC)[0-9a-f]{{32}}\b",
     rf"{_START}do[opr]_v[0-9]_[0-9a-f]{{64}}",
-    r"(?i)\bAccountKey=[A-Za-z0-9+/]{40,}=*",
+    rf"(?i){_START}AccountKey=[A-Za-z0-9+/]{{40,}}=*",
     rf"{_START}(?:bot)?[0-9]{{8,10}}:AA{_WORD}{{33}}",
-    r"(?i)\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@'\"]{0,256}:[^\s/'\"]{1,256}@",
+    rf"(?i){_START}[a-z][a-z0-9+.-]{{1,20}}://[^\s/:@'\"]{{0,256}}:[^\s/'\"]{{1,256}}@",
 )
 """Keys and tokens of AWS, GitHub, GitLab, OpenAI, Anthropic, Stripe, Slack, Google, npm, PyPI, Hugging Face,
 SendGrid, Twilio, DigitalOcean, Azure, Telegram; JSON Web Tokens, headers, passwords in links."""
@@ -98,7 +98,7 @@ PATTERNS: Final[dict[Kind, tuple[str, ...]]] = {
 
 
 class ToldElsewhere(NamedTuple):
-    """A value that nothing tells but a word anywhere in its text, such as the head of its table."""
+    """A value that nothing tells but a word anywhere in its result, such as the head of its table."""
 
     word: re.Pattern[str]
     value: re.Pattern[str]

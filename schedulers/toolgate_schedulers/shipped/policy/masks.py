@@ -5,6 +5,7 @@ stands, and as it reads (`written_texts`). So much work is done and no more: wha
 the bound is withheld (`TooMuchWork`).
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -20,6 +21,7 @@ from toolgate_schedulers.shipped.policy.kinds import (
     SECRETS_OF_JWK,
     TOLD_ELSEWHERE,
     Kind,
+    ToldElsewhere,
     find_cards,
     is_closed,
     is_mentioned,
@@ -97,8 +99,16 @@ class Finder:
         self.is_needed = bool(sources)
         """False if nothing is looked for."""
 
+    def list_told(self, value: Any, budget: SearchBudget) -> list[ToldElsewhere]:
+        """Return what a word tells of all texts in a map or a list, whether it is in a key or a text."""
+        if type(value) not in (dict, list) or not self._elsewhere:
+            return []
+        text = json.dumps(value)
+        budget.spend(2 * len(text))
+        return [told for told, _ in self._elsewhere if told.word.search(text)]
+
     def find(
-        self, text: str, budget: SearchBudget, known: set[str]
+        self, text: str, budget: SearchBudget, known: set[str], told_elsewhere: Sequence[ToldElsewhere]
     ) -> list[tuple[int, int, MaskSource | str]]:
         """Return the parts of a text: first character, the one behind, and what looked for it.
 
@@ -120,7 +130,7 @@ class Finder:
                     found.append((*span, self._cards[0]))
         for told, name in self._elsewhere:
             budget.spend(2 * len(text))
-            if told.word.search(text):
+            if told in told_elsewhere or told.word.search(text):
                 found += [(*one.span("value"), name) for one in told.value.finditer(text)]
         if self._secrets and self._find_secrets is not None:
             found += [(*span, self._secrets[0]) for span in self._find_secrets(text, budget, known)]
@@ -147,7 +157,7 @@ def find_parts(value: Any, finder: Finder, budget: SearchBudget, *, is_cut: bool
     """Return the parts of a result that are to be hidden. Raises TooMuchWork."""
     if not finder.is_needed:
         return []
-    found = list(_PartSearch(finder, budget).walk(value, ROOT, ROOT))
+    found = list(_PartSearch(finder, budget, finder.list_told(value, budget)).walk(value, ROOT, ROOT))
     if is_cut and isinstance(value, str) and (start := _find_tail(value)) < len(value):
         found.append(MaskedPart(ROOT, start, len(value), CUT_OFF))
     return found
@@ -205,8 +215,8 @@ class _Found(NamedTuple):
 class _PartSearch:
     """One search of a result."""
 
-    def __init__(self, finder: Finder, budget: SearchBudget) -> None:
-        self._finder, self._budget = finder, budget
+    def __init__(self, finder: Finder, budget: SearchBudget, told: Sequence[ToldElsewhere]) -> None:
+        self._finder, self._budget, self._told = finder, budget, told  # (not of keys: they hide their map)
         self._open: tuple[str, str] | None = None
         """Path and name of a private key whose end has not come yet."""
         self._behind: str | None = None
@@ -235,12 +245,12 @@ class _PartSearch:
         elif (kind is int or kind is float) and (found := next(self._find(str(value)), None)):
             yield MaskedPart(path, None, None, found.name)
 
-    def _find(self, text: str) -> Iterator[_Found]:
+    def _find(self, text: str, told: Sequence[ToldElsewhere] = ()) -> Iterator[_Found]:
         """Yield what is found in a text, as it stands and as it reads."""
         known = set[str]()
         for plain, places in read_each(text, self._budget.spend):
-            for start, end, source in self._finder.find(plain, self._budget, known):
-                yield _Found(places.of(start), places.of(end), source, plain[start:end])
+            for start, end, source in self._finder.find(plain, self._budget, known, told):
+                yield _Found(*places.of(start, end), source, plain[start:end])
 
     def _of_list(self, value: list[Any], path: str, *, is_row: bool = False) -> Iterator[MaskedPart]:
         """Yield the parts of a list. If a private key begins in it and does not end, the rest is hidden.
@@ -269,7 +279,7 @@ class _PartSearch:
             first, name = self._open
             yield MaskedPart(_join_paths(first, path), None, None, name)
             self._open = self._behind = None
-        for found in self._find(text):
+        for found in self._find(text, self._told):
             if found.is_open and above != path:
                 yield MaskedPart(above, None, None, found.name)  # its lines may be values of their own
                 self._open = path, found.name

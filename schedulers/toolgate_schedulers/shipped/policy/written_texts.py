@@ -1,7 +1,7 @@
-"""Read a text as JSON, links, HTML and mails write it, with the places of what was read. Pure.
+"""Read a text as JSON, links, HTML, mails and terminals write it, with the places of what was read. Pure.
 
 `ann\u0040ok.example`, `ann%40ok.example`, `ann&#64;ok.example` and `ann=40ok.example` are one mail address:
-who looks for it looks at each reading of a text.
+who looks for it looks at each reading of a text. Colours of a terminal are read as nothing.
 """
 
 import bisect
@@ -17,14 +17,17 @@ _ESCAPE: Final = re.compile(
     r"|%(?:25){0,64}((?:[0-7]|[C-Fc-f][0-9A-Fa-f](?:%[89ABab][0-9A-Fa-f]){0,2}%[89ABab])[0-9A-Fa-f])"
     r"|&#(?:0{0,64}[0-9]{1,7}|[xX]0{0,64}[0-9A-Fa-f]{1,6});?|&[A-Za-z][A-Za-z0-9]{1,31};"
     r"|=(?:\r?\n|[C-F][0-9A-F](?:=[89AB][0-9A-F]){1,3}"
-    r"|0[9AD]|2[0-9A-F]|3[A-F]|40|5[B-F]|60|7[B-E])",
+    r"|0[9AD]|1B|2[0-9A-F]|3[A-F]|40|5[B-F]|60|7[B-E])"
+    r"|\x1b(?:\[[0-?]{0,64}[ -/]{0,4}(?:[mK]|([@-~]))|[]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]{0,4}[0-Z\\-_])"
+    r"|\^\[\[[0-9;]{0,64}[mK]",
     re.DOTALL,
 )
-"""Escape of JSON or Python, code of a link, character of HTML, or code of quoted-printable. Of the last only
-signs are read: it writes letters and digits as they are."""
+"""Escape of JSON or Python, code of a link, character of HTML, code of quoted-printable, or sequence of a
+terminal (its first character may be written `^[`). Of quoted-printable only signs are read: it writes letters
+and digits as they are."""
 _QUOTED: Final = re.compile("=\r?\n|quoted-printable", re.IGNORECASE)
 """What shows that a text is a mail's: elsewhere `id=4012` is a number."""
-_SPACES: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
+_LETTERS: Final = {"e": "\x1b", "n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 
 _SIGNS: Final = str.maketrans("", "", "%=")
 
@@ -43,11 +46,13 @@ class TextPlaces:
         self._read.append(read)
         self._written.append(written)
 
-    def of(self, place: int) -> int:
-        """Return the place in the text as it was written."""
-        at = bisect.bisect_right(self._read, place) - 1
-        written = self._written[at] + place - self._read[at]
-        return written if self._before is None else self._before.of(written)
+    def of(self, start: int, end: int) -> tuple[int, int]:
+        """Return the place of a part in the text as it was written, without what says nothing around it."""
+        first, last = bisect.bisect_right(self._read, start) - 1, bisect.bisect_left(self._read, end)
+        last -= last == len(self._read) or self._read[last] > end
+        start += self._written[first] - self._read[first]
+        end += self._written[last] - self._read[last]
+        return (start, end) if self._before is None else self._before.of(start, end)
 
 
 class Reading(NamedTuple):
@@ -84,7 +89,9 @@ def _read_escapes(written: Reading) -> Reading:
 
 
 def _meaning(escape: re.Match[str], *, is_mail: bool) -> str:
-    text, (*codes, octal, letter, link) = escape[0], escape.groups()
+    text, (*codes, octal, letter, link, move) = escape[0], escape.groups()
+    if text[0] in "\x1b^":
+        return " " if move else ""
     if text[0] == "&":
         return html.unescape(text)
     if text[0] == "=":
@@ -93,7 +100,7 @@ def _meaning(escape: re.Match[str], *, is_mail: bool) -> str:
         return _decode(link)
     if code := next(filter(None, codes), None):
         return chr(int(code, 16))
-    return chr(int(octal, 8)) if octal else _SPACES.get(letter, letter)
+    return chr(int(octal, 8)) if octal else _LETTERS.get(letter, letter)
 
 
 def _decode(codes: str) -> str:
