@@ -5,14 +5,21 @@ length. Python writes it in one step that nobody can stop.
 """
 
 import dataclasses
+from argparse import Namespace
 from collections import ChainMap, UserDict, UserList, UserString, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MappingView
 from contextlib import suppress
+from contextvars import ContextVar
 from enum import Enum
-from functools import partial
+from functools import partial, partialmethod
 from gc import get_referents
-from types import GenericAlias, MappingProxyType, SimpleNamespace
+from inspect import Parameter
+from itertools import repeat
+from operator import itemgetter
+from sys import stdlib_module_names
+from types import GenericAlias, MappingProxyType, MethodType, SimpleNamespace, WrapperDescriptorType
 from typing import Any, Final
+from weakref import ProxyTypes
 
 from pydantic import BaseModel
 
@@ -71,11 +78,14 @@ def _find_parts(value: Any, kind: type) -> list[Any]:
 def _find_words(error: BaseException) -> Any:
     """Return what stands in the words of an error: a single text as it is, of a group no members.
 
-    One whose words are made in another way, as those of a decoding are, need not tell its arguments.
+    One whose words are made in another way need not tell its arguments. Of Python's own those may be told
+    that are no texts.
     """
-    if type(error).__str__ not in _OF_ARGUMENTS:
-        return ""
-    parts = _read_error(error)
+    parts, write = _read_error(error), type(error).__str__
+    if isinstance(error, UnicodeError) or type(write) is not WrapperDescriptorType:
+        if getattr(write, "__module__", "builtins").partition(".")[0] not in stdlib_module_names:
+            return ""
+        return [one for one in (*parts, *_read_fields(error)) if not isinstance(one, _TEXTS)]
     return parts[0] if len(parts) == 1 or isinstance(error, BaseExceptionGroup) else parts
 
 
@@ -92,18 +102,21 @@ def _read_model(model: BaseModel) -> list[Any]:
     return [*_read_fields(model), *(object.__getattribute__(model, "__pydantic_extra__") or {}).values()]
 
 
-_OF_ARGUMENTS: Final = frozenset(
-    kind.__str__ for kind in (BaseException, BaseExceptionGroup, KeyError, OSError)
-)
 _NO_PARTS: Final = frozenset((int, float, bool, type(None), *_TEXTS))
 _ROWS: Final[frozenset[Any]] = frozenset(
     (list, tuple, set, frozenset, deque, type({}.keys()), type({}.values()), type({}.items()))
 )
+_TOLD_WHOLE: Final = (
+    *(ChainMap, ContextVar, Enum, GenericAlias, MappingProxyType, MappingView, MethodType, Namespace),
+    *(Parameter, SimpleNamespace, UserDict, UserList, UserString, itemgetter, partial, partialmethod),
+    *(repeat, slice),
+)
+"""Classes of Python's own in whose text all stands that their values refer to."""
 _PARTS: Final[Mapping[type, Callable[[Any], Iterable[Any]]]] = {
     dict: lambda one: (*dict.keys(one), *dict.values(one)),
     **{kind: kind.__iter__ for kind in _ROWS},
-    **dict.fromkeys((MappingProxyType, GenericAlias, partial, slice), get_referents),
-    **dict.fromkeys((UserDict, UserList, UserString, ChainMap, SimpleNamespace, Enum), _read_fields),
+    **dict.fromkeys(_TOLD_WHOLE, get_referents),
+    **dict.fromkeys(ProxyTypes, lambda one: (one.__repr__.__self__,)),
     BaseModel: _read_model,
     BaseException: _read_error,
 }

@@ -4,6 +4,7 @@ An LLM may get what a value holds, what it is dumped as, or its text: that is fo
 """
 
 import dataclasses
+import re
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -33,6 +34,13 @@ no plain form."""
 _DUMP: Final = "its dump"
 """Name of what a model is dumped as, if that is no map."""
 _DATACLASS: Final = "__dataclass_fields__"
+_MADE: Final = "__create_fn__."
+"""Where `dataclass` makes methods of a class."""
+_WORDS: Final = ("__repr_args__", "__repr_str__", "__repr_name__")
+"""What pydantic calls to write a value."""
+_WORD: Final = re.compile(r"\w+")
+_WRITTEN_ALIKE: Final = frozenset((int, float, bool, type(None), bytes))
+"""Types of keys that have one text."""
 _MODES: Final = ("json", "python")
 _WHOLE: Final = ""
 _MODELS: Final = frozenset({"model", "dataclass"})
@@ -61,16 +69,17 @@ class _ShownReading(PlainReading):
 
     def read_odd(self, value: Any, kind: Any, depth: int) -> Any:
         """See PlainReading."""
-        writers = _find_writers(kind)
-        if writers and self._room <= 0:
-            return value
         contents = _find_contents(value, kind)
         if contents is None:
-            plain = super().read_odd(value, kind, depth)
+            fields = plain = super().read_odd(value, kind, depth)
         else:
-            fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(kind)}
-            plain = [self.read(fields, depth), self.read(contents, depth)]
+            held = {one.name: getattr(value, one.name) for one in dataclasses.fields(kind)}
+            fields = self.read(held, depth)
+            plain = [fields, self.read(contents, depth)]
         if plain is value:
+            return value
+        writers = _find_writers(kind, fields)
+        if writers and self._room <= 0:
             return value
         dumps = _find_dumps(value, kind)
         if self._left <= 0:  # so long that its end is cut off in any case, whatever else it shows
@@ -82,7 +91,10 @@ class _ShownReading(PlainReading):
             plain = self._add_shown_fields(plain, value, kind, dumps, depth)
         texts = {write(value) for write in writers}
         self._room -= sum(map(len, texts))
-        text = "\n".join(sorted(text for text in texts if _says_more(text, value, kind)))
+        if texts and issubclass(kind, BaseModel) and not _has_own_words(kind):
+            with suppress(Exception):  # a field's own code may raise anything
+                texts -= {BaseModel.__str__(value), BaseModel.__repr__(value)}  # they have fields alone
+        text = "\n".join(sorted(text for text in texts if _says_more(text, fields, kind)))
         if not text or text == plain:
             return plain
         return {**plain, _free_name(plain, _TEXT): text} if type(plain) is dict else [plain, text]
@@ -91,15 +103,19 @@ class _ShownReading(PlainReading):
         """See PlainReading. Each key is a text here, and of two that read alike both stay."""
         found: dict[str, Any] = {}
         for key, child in items:
-            name = self.read(key, depth + 1)
-            name = _free_name(found, name if type(name) is str else self._write_key(key))
+            plain = self.read(key, depth + 1)
+            name = _free_name(found, plain if type(plain) is str else self._write_key(key, plain))
             found[name] = self.read(child, depth + 1)
         return found
 
-    def _write_key(self, key: Any) -> str:
-        if self._room <= 0 or is_huge(key):
+    def _write_key(self, key: Any, plain: Any) -> str:
+        """Return the text of a key, and its plain form too if that has other words."""
+        has_one_text = type(key) in _WRITTEN_ALIKE
+        if self._room <= 0 or (not has_one_text and is_huge((key,))):
             raise UnreadableQuestion(f"it holds a {type(key).__name__} whose text is too long")
         text = str(key)
+        if not has_one_text and _words_of(held := repr(plain)) not in _words_of(text):
+            text = f"{text}\n{held}"
         self._room -= len(text)
         return text
 
@@ -181,24 +197,46 @@ def _is_own(function: Any) -> bool:
     return _package_of(function) not in _PLAINLY_WRITTEN or not isinstance(function, FunctionType)
 
 
-def _find_writers(kind: Any) -> Sequence[Callable[[Any], str]]:
-    """Return what writes values of a class in the class's own way."""
-    if hasattr(kind, "__repr_args__") and _package_of(kind.__repr_args__) not in _PLAINLY_WRITTEN:
+def _find_writers(kind: Any, fields: Any) -> Sequence[Callable[[Any], str]]:
+    """Return what writes values of a class in the class's own way, and not just fields that are shown."""
+    if _has_own_words(kind):
         return str, repr  # pydantic writes both of these
     writers = (str, kind.__str__), (repr, kind.__repr__)
     return [
         write
         for write, own in writers
-        if issubclass(kind, ChainMap) or _package_of(own) not in _PLAINLY_WRITTEN
+        if issubclass(kind, ChainMap)
+        or (_package_of(own) not in _PLAINLY_WRITTEN and not _writes_just(fields, own, kind))
     ]
 
 
-def _says_more(text: str, value: Any, kind: Any) -> bool:
-    """Return whether a text has words besides fields as `name=value`."""
-    for name, one in getattr(value, "__dict__", {}).items():
+@lru_cache(maxsize=1024)
+def _has_own_words(kind: Any) -> bool:
+    """Return whether pydantic writes values of a class in words of the class's own."""
+    return any(_package_of(getattr(kind, name, None)) not in _PLAINLY_WRITTEN for name in _WORDS)
+
+
+def _writes_just(fields: Any, writer: Any, kind: Any) -> bool:
+    """Return whether a `__repr__` is one that `dataclass` made, and these fields have all that it writes."""
+    code = getattr(getattr(writer, "__wrapped__", None), "__code__", None)
+    return (
+        code is not None
+        and code.co_qualname.startswith(_MADE)
+        and type(fields) is dict
+        and all(one.name in fields for one in dataclasses.fields(kind))
+    )
+
+
+def _says_more(text: str, fields: Any, kind: Any) -> bool:
+    """Return whether a text has words besides these fields, which are shown, as `name=value`."""
+    for name, one in fields.items() if type(fields) is dict else ():
         for form in (repr(one), f"'{one}'"):
             text = text.replace(f"{name}={form}", "")
     return any(one.isalnum() for one in text.removeprefix(kind.__qualname__))
+
+
+def _words_of(text: str) -> str:
+    return f" {' '.join(_WORD.findall(text))} "
 
 
 def _package_of(function: Any) -> str:

@@ -1,18 +1,25 @@
 """A result as schedulers see it, and the way back from a part of that to a part of the result."""
 
 import dataclasses
+import itertools
 import json
 import time
+from argparse import Namespace
 from array import array
-from collections import ChainMap, UserList, deque
+from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from contextvars import ContextVar
+from datetime import UTC, date, datetime, timedelta
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partialmethod, wraps
+from inspect import Parameter
 from pathlib import PurePosixPath
-from subprocess import CalledProcessError
+from reprlib import recursive_repr
+from subprocess import CalledProcessError, TimeoutExpired
 from types import SimpleNamespace
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
+from urllib.error import URLError
+from weakref import proxy
 
 import pytest
 from bus_strategies import json_values
@@ -23,6 +30,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     PlainSerializer,
+    PrivateAttr,
     RootModel,
     SecretStr,
     computed_field,
@@ -325,6 +333,245 @@ class Dataclass:
 )
 def test_a_field_that_anything_dumps_as_another_value_is_a_list_of_both(result, seen):
     assert shown(send(result)) == seen
+
+
+@dataclasses.dataclass
+class Signed:
+    name: str
+
+    def __post_init__(self):
+        self.token = "sk-1"
+
+    def __repr__(self):
+        return f"Signed(name={self.name!r}, token={self.token!r})"
+
+
+@dataclasses.dataclass
+class Ringed(Signed):
+    @recursive_repr()
+    def __repr__(self):
+        return "Ringed sk-1"
+
+
+@dataclasses.dataclass
+class Wrapped:
+    name: str
+
+
+Wrapped.__repr__ = wraps(Wrapped.__repr__)(lambda _: "Wrapped sk-1")
+
+
+class SignedModel(BaseModel):
+    name: str = "a"
+
+    @cached_property
+    def token(self) -> str:
+        return "sk-1"
+
+    def __str__(self) -> str:
+        return f"name={self.name!r} token={self.token!r}"
+
+
+class Tokened:
+    token: str
+
+    def __str__(self):
+        return f"token={self.token!r}"
+
+
+class SignedMap(Tokened, dict):
+    pass
+
+
+class SignedText(Tokened, str):
+    pass
+
+
+class SignedDay(Tokened, date):
+    pass
+
+
+class SignedKind(Enum):
+    CARD = 1
+
+    def __init__(self, _):
+        self.token = "sk-1"
+
+    def __str__(self):
+        return f"SignedKind(token={self.token!r})"
+
+
+class Place(NamedTuple):
+    row: int
+
+
+class SignedPlace(Tokened, Place):
+    pass
+
+
+@dataclasses.dataclass
+class SignedNumber(float):
+    token: str
+
+    def __new__(cls, _):
+        return super().__new__(cls, 1.5)
+
+
+@dataclasses.dataclass
+class SignedPair(tuple):
+    token: str
+
+    def __new__(cls, _):
+        return super().__new__(cls, (1,))
+
+
+@dataclasses.dataclass(init=False)
+class FieldedPlace(Place):
+    token: str = "sk-1"
+
+
+class Named(BaseModel):
+    def __repr_name__(self):
+        return "Named sk-1"
+
+
+def with_token(value):
+    value.token = "sk-1"
+    return value
+
+
+@pytest.mark.parametrize(
+    ("result", "seen"),
+    [
+        (Signed("a"), {"name": "a", "its text": "Signed(name='a', token='sk-1')"}),
+        (Ringed("a"), {"name": "a", "its text": "Ringed sk-1"}),
+        (Wrapped("a"), {"name": "a", "its text": "Wrapped sk-1"}),
+        (FieldedPlace(1), {"row": 1, "its text": "FieldedPlace(token='sk-1')"}),
+        (SignedModel(), {"name": "a", "its text": "name='a' token='sk-1'"}),
+        (with_token(SignedMap(a=1)), {"a": 1, "its text": "token='sk-1'"}),
+        (with_token(SignedMap(token=1)), {"token": 1, "its text": "token='sk-1'"}),
+        (with_token(SignedText("a")), ["a", "token='sk-1'"]),
+        (with_token(SignedDay(2000, 1, 1)), ["2000-01-01", "token='sk-1'"]),
+        (SignedKind.CARD, [1, "SignedKind(token='sk-1')"]),
+        (with_token(SignedPlace(1)), {"row": 1, "its text": "token='sk-1'"}),
+        (SignedNumber("sk-1"), [1.5, "SignedNumber(token='sk-1')"]),
+        (SignedPair("sk-1"), [[1], "SignedPair(token='sk-1')"]),
+        (Named(), {"its text": "Named sk-1()"}),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_a_text_of_a_class_of_its_own_is_shown_whatever_it_has_besides_what_the_value_holds(result, seen):
+    assert shown(send(result)) == seen
+
+
+class PrintedModel(BaseModel):
+    a: int = 1
+
+    def __str__(self):
+        return repr(self)
+
+
+class Rich(PrintedModel):
+    @computed_field
+    @property
+    def wrong(self) -> str:
+        raise RuntimeError
+
+    def __str__(self):
+        return "rich"
+
+
+@dataclasses.dataclass
+class Counted:
+    total: ClassVar[int] = 1
+    a: int = 1
+
+
+class SaidKind(Enum):
+    CARD = "card"
+
+    def __str__(self):
+        return self.value
+
+
+class Page(BaseModel):
+    """Writes itself as LangChain's documents do."""
+
+    text: str
+    tags: dict[str, int]
+
+    def __str__(self):
+        return f"text='{self.text}' tags={self.tags}"
+
+
+@pytest.mark.parametrize(
+    ("result", "seen"),
+    [
+        (PrintedModel(), {"a": 1}),
+        (Counted(), {"a": 1}),
+        (model_dataclass(Counted)(), {"a": 1}),
+        (Kind.CARD, "card"),
+        (SaidKind.CARD, "card"),
+        (Place(1), {"row": 1}),
+        (Rich(), {"a": 1, "its text": "rich"}),
+        (Page(text="it's", tags={"n": 1}), {"text": "it's", "tags": {"n": 1}}),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_a_text_that_has_only_what_is_shown_is_not_sent_besides(result, seen):
+    assert shown(send(result)) == seen
+
+
+@dataclasses.dataclass(frozen=True)
+class Holder:
+    name: str
+    token: str = "sk-1"
+
+    def __str__(self):
+        return self.name
+
+
+class Opaquely:
+    def __str__(self):
+        return "opaque"
+
+    def __repr__(self):
+        return "the key is sk-1"
+
+
+class Mumbled(int):
+    def __str__(self):
+        return "n"
+
+
+class Starred(str):
+    __slots__ = ()
+
+    def __str__(self):
+        return f"{self[:4]} **** {self[-4:]}"
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        (Holder("ann"), "ann\n{'name': 'ann', 'token': 'sk-1', 'its text': 'ann'}"),
+        (Mumbled(41), "n\n[41, 'n']"),
+        (Starred("4111 1111 1111"), "4111 **** 1111\n['4111 1111 1111', '4111 **** 1111']"),
+        (Opaquely(), "opaque\nthe key is sk-1"),
+        (SpokenKind.CARD, "a card\n['card', 'a card']"),
+        (timedelta(3), "3 days, 0:00:00\ndatetime.timedelta(days=3)"),
+        (Place(1), "Place(row=1)"),
+        (("a", 1), "('a', 1)"),
+        (1, "1"),
+        (b"a", "b'a'"),
+        (Kind.CARD, "card"),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_a_key_has_all_the_ways_in_which_it_may_be_written(key, name):
+    assert shown(send({key: 1})) == {name: 1}
 
 
 def test_what_a_value_computes_may_differ_each_time_and_nothing_of_it_is_consumed():
@@ -693,6 +940,10 @@ def with_notes(notes):
     return error
 
 
+KEPT: dict[str, Any] = {}
+"""What is referred to weakly only."""
+
+
 def set_of(value):
     return frozenset([value, (value,)])
 
@@ -717,6 +968,23 @@ def set_of(value):
         ValueError,
         lambda one: ValueError("a", one),
         lambda one: OSError(1, "a", one),
+        AttributeError,
+        ImportError,
+        SyntaxError,
+        UnicodeError,
+        URLError,
+        lambda one: CalledProcessError(1, one),
+        lambda one: TimeoutExpired(cmd=one, timeout=1),
+        lambda one: UserList(one).append,
+        lambda one: {UserList(one).append: 1},
+        lambda one: deque([UserList(one).append]),
+        lambda one: proxy(KEPT.setdefault("list", UserList(one))),
+        lambda one: ContextVar("a", default=one),
+        lambda one: UserDict(a=one).values(),
+        lambda one: Namespace(a=one),
+        lambda one: Parameter("a", Parameter.KEYWORD_ONLY, default=one),
+        lambda one: partialmethod(print, one),
+        itertools.repeat,
         lambda one: with_notes([one]),
         with_notes,
     ],
@@ -758,10 +1026,33 @@ def test_a_model_that_has_computed_much_is_no_less_shown():
             send(value)
 
 
+class ToldError(Exception):
+    def __str__(self):
+        return "told"
+
+
+@dataclasses.dataclass
+class Caching:
+    a: int = 1
+
+    def __post_init__(self):
+        self.cache = make_huge()
+
+
+class CachingModel(BaseModel):
+    a: int = 1
+    _cache: Any = PrivateAttr(default_factory=make_huge)
+
+
+def test_what_a_value_neither_shows_nor_writes_is_not_read():
+    assert send([Caching(), CachingModel()]).value == [{"a": 1}, {"a": 1}]
+
+
 def test_the_words_of_an_error_are_told_however_much_it_holds_besides():
     decoding = UnicodeDecodeError("utf-8", b"x" * 5_000_000 + b"\xff", 5_000_000, 5_000_001, "bad")
     command = CalledProcessError(2, ["make"], b"x" * 5_000_000)
-    for error in (decoding, command):
+    told = ToldError(make_huge())
+    for error in (decoding, command, told):
         error.__cause__ = command if error is decoding else decoding
         assert str(error) in send(error).value
 
