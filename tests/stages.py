@@ -1,4 +1,4 @@
-"""Run what `make test` runs: the pure tests in two processes, beside those with servers in five.
+"""Run what `make test` runs: the pure tests in three processes, beside those with servers in four.
 
     python tests/stages.py [BEGAN]
 

@@ -37,10 +37,8 @@ from toolgate_schedulers.worker.worker import Worker
 
 __all__ = ["Answer", "NoAnswerError", "NotAsked", "Question", "Trial", "question", "trial"]
 
-PATIENCE_S = 0.5
-"""Seconds that `ask` waits; the default patience of an orchestrator."""
-FINAL_S = 5.0
-"""Longest time in seconds that `final` waits: tests need not sit through a hold of five minutes."""
+PATIENCE_S = 5.0
+"""Seconds that `ask` and `final` wait: longer than a busy machine takes, shorter than a hold."""
 
 Answer = Verdict | Failure
 """Answer that an orchestrator may get from a scheduler."""
@@ -81,7 +79,7 @@ class Question:
         except TimeoutError:
             raise NoAnswerError(f"{self.call.tool_name}: nothing was heard for {timeout_s:g} s") from None
 
-    async def final(self, timeout_s: float = FINAL_S) -> Answer:
+    async def final(self, timeout_s: float = PATIENCE_S) -> Answer:
         """Return the next answer that is no Hold; raise NoAnswerError after `timeout_s` seconds."""
         ends = asyncio.get_running_loop().time() + timeout_s
         while isinstance(answer := await self.next(ends - asyncio.get_running_loop().time()), Hold):

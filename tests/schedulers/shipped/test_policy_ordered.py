@@ -271,9 +271,11 @@ class SlowFacts(MemoryFacts):
         return await super().glance()
 
 
-@pytest.mark.parametrize(("late_s", "told"), [(0.1, "rule 1"), (60.0, "are not known yet. Try again")])
-async def test_a_reader_that_lags_lets_nothing_pass_that_may_not_follow(monkeypatch, late_s, told):
-    monkeypatch.setattr(f"{PROGRESS}.MAX_LAG_S", 0.4)
+@pytest.mark.parametrize(
+    ("late_s", "lag_s", "told"), [(0.1, 60.0, "rule 1"), (60.0, 0.4, "are not known yet. Try again")]
+)
+async def test_a_reader_that_lags_lets_nothing_pass_that_may_not_follow(monkeypatch, late_s, lag_s, told):
+    monkeypatch.setattr(f"{PROGRESS}.MAX_LAG_S", lag_s)
     monkeypatch.setattr(SlowFacts, "late_s", late_s)
     rule = {"tools": "mail", "unless_after": {"tool": "read"}}
     shared = replace(make_shared_state(), facts=SlowFacts())
@@ -286,13 +288,13 @@ async def test_a_reader_that_lags_lets_nothing_pass_that_may_not_follow(monkeypa
 
 
 async def test_while_the_facts_of_a_shard_cannot_be_read_nothing_passes_that_may_not_follow(monkeypatch):
-    monkeypatch.setattr(f"{PROGRESS}.MAX_LAG_S", 0.4)
     rule = {"tools": "mail", "unless_after": {"tool": "read"}}
     facts = MemoryFacts()
     async with trial(
         Policy, config={"rules": [rule]}, shared=replace(make_shared_state(), facts=facts)
     ) as here:
         assert not isinstance(await here.ask("mail"), Deny)
+        monkeypatch.setattr(f"{PROGRESS}.MAX_LAG_S", 0.1)
         facts.is_whole = False
         verdict = await here.ask("mail")
         assert isinstance(verdict, Deny)
@@ -302,7 +304,6 @@ async def test_while_the_facts_of_a_shard_cannot_be_read_nothing_passes_that_may
 async def test_a_policy_that_observes_makes_no_call_wait_and_denies_none_whose_past_it_does_not_know(
     monkeypatch,
 ):
-    monkeypatch.setattr(f"{PROGRESS}.MAX_LAG_S", 0.4)
     rules = [AFTER, {"tools": "mail", "unless_after": {"tool": "read"}}]
     facts = MemoryFacts()
     shared = replace(make_shared_state(), facts=facts)
@@ -312,6 +313,7 @@ async def test_a_policy_that_observes_makes_no_call_wait_and_denies_none_whose_p
         assert await here.ask("deploy") == Continue(reason="rule 1 would have made it wait")
         here.tell("tool:post", decision_id="t", success=True)
         assert await here.ask("deploy") == Continue()
+        monkeypatch.setattr(f"{PROGRESS}.MAX_LAG_S", 0.1)
         facts.is_whole = False
         told = "not knowing the calls before it would have denied"
         assert await here.ask("mail") == Continue(reason=told)
