@@ -94,8 +94,8 @@ MUTANTS = (
         "results",
         "a long key that stands in many places is written in one step",
         f"{BUS}/protocol/written_json.py",
-        "            left -= sum(map(len, chain.from_iterable(maps)))",
-        "            left -= min(0, sum(map(len, chain.from_iterable(maps))))",
+        "            left -= sum(map(str.__len__, chain.from_iterable(maps)))",
+        "            left -= min(0, sum(map(str.__len__, chain.from_iterable(maps))))",
         f"{_JSON}::test_what_stands_in_many_places_counts_at_each_of_them",
     ),
     Mutant(

@@ -63,7 +63,7 @@ def _check(value: Any, left: int) -> None:
         left -= sum(map(length_hint, level))  # a text takes its characters, a list a byte for each value
         if dict in kinds and left >= 0:  # so many keys may be looked at
             maps = level if len(kinds) == 1 else [one for one in level if type(one) is dict]
-            left -= sum(map(len, chain.from_iterable(maps)))  # TypeError: a key is no text
+            left -= sum(map(str.__len__, chain.from_iterable(maps)))  # TypeError: a key is no text
         if left < 0:
             raise NotJson("it is too long")
         if kinds.isdisjoint(_CONTAINERS):

@@ -201,6 +201,15 @@ def test_a_value_that_json_has_not_is_not_written_and_is_not_what_was_written(od
         assert not is_written(value, b"[]")
 
 
+def test_code_of_a_key_is_not_called():
+    class Odd:
+        def __len__(self):
+            raise RuntimeError
+
+    with pytest.raises(NotJson):
+        write_json([{"a": {Odd(): 1}}])
+
+
 @given(json_values)
 def test_a_value_is_written_wherever_it_fits(value):
     assume(not holds_odd(value))

@@ -65,7 +65,7 @@ def _read_literal(text: str) -> Any:
         if any(map(_has_key_twice, ast.walk(tree))):
             return UNSEEN
         return _as_json(ast.literal_eval(tree))
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError):  # TypeError: a list in a set, or as a key
         return MISSING
     except (MemoryError, RecursionError):
         return UNSEEN

@@ -81,9 +81,11 @@ def _find_words(error: BaseException) -> Any:
     One whose words are made in another way need not tell its arguments. Of Python's own those may be told
     that are no texts.
     """
+    if isinstance(error, SyntaxError):
+        return [error.msg, error.filename]
     parts, write = _read_error(error), type(error).__str__
     if isinstance(error, UnicodeError) or type(write) is not WrapperDescriptorType:
-        if getattr(write, "__module__", "builtins").partition(".")[0] not in stdlib_module_names:
+        if str(getattr(write, "__module__", "builtins")).partition(".")[0] not in stdlib_module_names:
             return ""
         return [one for one in (*parts, *_read_fields(error)) if not isinstance(one, _TEXTS)]
     return parts[0] if len(parts) == 1 or isinstance(error, BaseExceptionGroup) else parts

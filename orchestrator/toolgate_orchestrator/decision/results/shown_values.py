@@ -39,6 +39,8 @@ _MADE: Final = "__create_fn__."
 _WORDS: Final = ("__repr_args__", "__repr_str__", "__repr_name__")
 """What pydantic calls to write a value."""
 _WORD: Final = re.compile(r"\w+")
+_MAX_FIELDS: Final = 100
+"""Most fields that are looked for in a text. A text of more of them is shown as it is."""
 _WRITTEN_ALIKE: Final = frozenset((int, float, bool, type(None), bytes))
 """Types of keys that have one text."""
 _MODES: Final = ("json", "python")
@@ -94,7 +96,7 @@ class _ShownReading(PlainReading):
         if texts and issubclass(kind, BaseModel) and not _has_own_words(kind):
             with suppress(Exception):  # a field's own code may raise anything
                 texts -= {BaseModel.__str__(value), BaseModel.__repr__(value)}  # they have fields alone
-        text = "\n".join(sorted(text for text in texts if _says_more(text, fields, kind)))
+        text = "\n".join(sorted(text for text in texts if _says_more(text, value, fields)))
         if not text or text == plain:
             return plain
         return {**plain, _free_name(plain, _TEXT): text} if type(plain) is dict else [plain, text]
@@ -227,12 +229,14 @@ def _writes_just(fields: Any, writer: Any, kind: Any) -> bool:
     )
 
 
-def _says_more(text: str, fields: Any, kind: Any) -> bool:
-    """Return whether a text has words besides these fields, which are shown, as `name=value`."""
-    for name, one in fields.items() if type(fields) is dict else ():
-        for form in (repr(one), f"'{one}'"):
-            text = text.replace(f"{name}={form}", "")
-    return any(one.isalnum() for one in text.removeprefix(kind.__qualname__))
+def _says_more(text: str, value: Any, fields: Any) -> bool:
+    """Return whether a text has words besides these fields of a value, which are shown, as `name=value`."""
+    if type(fields) is dict and len(fields) <= _MAX_FIELDS:
+        for name, plain in fields.items():
+            for one in (plain, plain if isinstance(value, Mapping) else getattr(value, name, plain)):
+                for form in (repr(one), f"'{one}'"):
+                    text = text.replace(f"{name}={form}", "")
+    return any(one.isalnum() for one in text.removeprefix(type(value).__qualname__))
 
 
 def _words_of(text: str) -> str:
@@ -240,8 +244,7 @@ def _words_of(text: str) -> str:
 
 
 def _package_of(function: Any) -> str:
-    module: str = getattr(function, "__module__", None) or "builtins"
-    return module.partition(".")[0]
+    return str(getattr(function, "__module__", None) or "builtins").partition(".")[0]
 
 
 def _free_name(found: dict[str, Any], name: str) -> str:

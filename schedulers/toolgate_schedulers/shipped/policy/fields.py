@@ -16,6 +16,7 @@ to and cannot be seen is hidden whole: a redacted value, or a text that readers 
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.protocol.events import MaskedPart
@@ -26,6 +27,7 @@ from toolgate_bus.ruling.conditions.result_paths import RESULT
 from toolgate_bus.ruling.results import ROOT, path_to
 
 from toolgate_schedulers.shipped.policy.masks import SearchBudget
+from toolgate_schedulers.shipped.policy.quoted_keys import find_behind_keys
 
 _LEVELS: Final = 4
 """Levels of JSON within texts that are read; a text below them is hidden whole."""
@@ -37,13 +39,7 @@ _LAST_WORD: Final = 8
 """Most characters of an escape, or of a name such as `false`, of which the end is cut off."""
 _DECODER: Final = json.JSONDecoder(strict=False)
 _STRING: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-_KEY_END: Final = re.compile(r"[\"'`]\s*:[ \t]*")
-_CODE: Final = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|U000([0-9a-fA-F]{5}))")
-_CODE_LENGTH: Final = 12
-"""Most characters in which one of a key is written, as text within a text."""
-_PART_OF_MORE: Final = re.compile(r"[{\[\"]")
-"""What stands before a value that may be part of another one, which begins behind words or is wrong."""
-_BEFORE_KEY: Final = frozenset(("", '"', "'", "`", ".", "\\"))
+_KEY_ENDS: Final = ('":', "':")
 _LINE: Final = re.compile(r"[^\n]*")
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _BETWEEN: Final = re.compile(rf"[{re.escape(BLANK)}]*")
@@ -133,6 +129,8 @@ class _TextSearch:
         self, text: str, marks: Collection[str], budget: SearchBudget, levels: int = _LEVELS
     ) -> None:
         self._text, self._marks, self._budget, self._levels = text, marks, budget, levels
+        self._masked = _masked(frozenset(marks))
+        self._names: Mapping[str, str] = {}
         self._found: list[tuple[int, int, str]] = []
         self._open: tuple[int, str] | None = None
         """Where the field begins that is being read, and its name."""
@@ -146,26 +144,30 @@ class _TextSearch:
         if text == HIDDEN_PART or self._levels == 0:
             return whole
         self._budget.spend(len(text) * (_EACH_CHARACTER + len(rest)))
+        self._names = _last_names(rest)
         try:
             is_read, is_wrong = self._find_in_lines(rest)
         except RecursionError:
             return whole if _may_name(rest, text) else []
         if not self._found and is_wrong and HIDDEN_PART in text and may_hold_json(text):
             return whole
-        is_read = is_read or self._hide_literal(0, len(text), rest)
+        if not is_read and (is_read := read_json_text(text) is not MISSING):
+            self._hide_literal(0, len(text), rest)
         return self._found if is_read or self._found else None
 
     def _find_in_lines(self, rest: Rest) -> tuple[bool, bool]:
         """Find fields in each value of JSON, and in what stands between. Return if any was read, or wrong."""
         text, named = self._text, rest
         is_read = is_wrong = False
-        words, at = 0, self._next_value(0)
+        words = seen = opened = 0
+        at = self._next_value(0)
         while at < len(text):
             if text[at] == '"' and not self._is_alone(at):
                 at = self._next_value(self._end_of(_LINE, at))
                 continue
-            if rest is named and _PART_OF_MORE.search(text, words, at):
-                rest = tuple(map(_anywhere, named))
+            opened, seen = max(0, opened + _count_open(text[seen:at])), at
+            if rest is named and (opened or text[words:at].rstrip(BLANK).endswith(_KEY_ENDS)):
+                rest = tuple(map(_anywhere, named))  # the value may be part of one that nobody can read
             self._key_at, before = None, len(self._found)
             try:
                 end = self._read(at, rest)
@@ -173,17 +175,16 @@ class _TextSearch:
                 is_wrong, wrong_at = True, self._wrong_at(error, at)
                 if self._key_at is not None or self._open:
                     self._end_wrong(error, wrong_at, before, named)
-                    self._hide_named(words, at, named)
+                    self._hide_named(words, at)
                     return True, True
-                line = self._end_of(_LINE, at)
-                if _may_name(named, text[at:line], code="\\"):
-                    is_read = self._hide_literal(at, line, named) or is_read
+                self._hide_literal(at, self._end_of(_LINE, at), named)
                 at = self._next_value(self._end_of(_LINE, wrong_at))
             else:
                 is_read = True
-                self._hide_named(words, at, named)
-                words, at = end, self._next_value(end)
-        self._hide_named(words, len(text), named)
+                self._hide_named(words, at)
+                words = seen = end
+                at = self._next_value(end)
+        self._hide_named(words, len(text))
         return is_read, is_wrong
 
     def _next_value(self, at: int) -> int:
@@ -203,35 +204,16 @@ class _TextSearch:
         is_last = "\n" not in found[0] or self._end_of(_BETWEEN, line) == len(self._text)
         return is_last and not self._text[found.end() : line].strip(BLANK)
 
-    def _hide_named(self, start: int, end: int, rest: Rest) -> None:
-        """Hide what stands behind keys with the last name of a path, in what is no JSON.
+    def _hide_named(self, start: int, end: int) -> None:
+        """Hide what stands behind keys with the last name of a path, in what is no JSON."""
+        for found in find_behind_keys(self._text, start, end, self._names, self._masked, self._budget.spend):
+            self._hide(*found)
 
-        It is the rest of the line, or of the text if the value goes on in the next line.
-        """
-        text, done = self._text, start
-        names = {one.names[-1]: one.mark for one in rest}
-        for found in _KEY_END.finditer(text, start, end):
-            if found.start() < done or (mark := self._find_mark(start, found.start(), names)) is None:
-                continue
-            begin, done = found.end(), self._end_of(_LINE, found.end())
-            line = text[begin:done]
-            if not line.strip(BLANK) or sum(map(line.count, "{[(")) > sum(map(line.count, "}])")):
-                done = len(text)
-            if begin < done and line not in self._marks:
-                self._found.append((begin, done, mark))
-
-    def _find_mark(self, start: int, end: int, names: Mapping[str, str]) -> str | None:
-        """Return the mark of the name that stands in quotes before `end`, if it is one of these."""
-        text = self._text
-        while end > start and text[end - 1] == "\\":  # its quotes stand in a text
-            end -= 1
-        key = text[max(start, end - _CODE_LENGTH * max(map(len, names)) - 1) : end]
-        if "\\" in key:
-            key = _CODE.sub(_decode, key).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        for length in set(map(len, names)):
-            if key[-length:] in names and key[-length - 1 : -length] in _BEFORE_KEY:
-                return names[key[-length:]]
-        return None
+    def _hide(self, start: int, end: int, mark: str) -> None:
+        """Hide a part of the text, unless it was hidden before: a mark stands there, or begins before it."""
+        is_hidden = any(self._text.endswith(one, 0, end) and end - len(one) <= start for one in self._marks)
+        if start < end and not is_hidden:
+            self._found.append((start, end, mark))
 
     def _wrong_at(self, error: Exception, start: int) -> int:
         """Return where the value that begins at `start` is wrong, or where it ends too early."""
@@ -243,32 +225,31 @@ class _TextSearch:
         """Hide what may belong to a field where JSON is wrong, or ends too early."""
         length, found = len(self._text), self._found[before:]
         if self._open:
-            start, name = self._open
-            self._found += [(start, length, name)] if start < length else []
+            self._hide(self._open[0], length, self._open[1])
             return
         since = max(self._key_at or 0, found[-1][1] if found else 0)
-        self._hide_named(since, length, rest)  # what is wrong may be a text, or a key, that holds the field
+        self._hide_named(since, length)  # what is wrong may be a text, or a key, that holds the field
         if not self._ends_at(error):
             if found:  # what is wrong may belong to it
                 self._found.append((found[-1][0], length, found[-1][2]))
-            elif at < length and _may_name(rest, self._text[since:]):
-                self._found.append((at, length, rest[0].mark))
+            elif _may_name(rest, self._text[since:]):
+                self._hide(at, length, rest[0].mark)
 
-    def _hide_literal(self, start: int, end: int, rest: Rest) -> bool:
-        """Hide what Python writes of a value that holds a field. Return whether it can be read so."""
-        text = self._text[start:end]
-        inner = read_json_text(text)
-        if inner is UNSEEN:
-            is_hidden = _may_name(rest, text)
-        else:
-            is_hidden = any(True for _ in _Search(self._marks, self._budget).walk(inner, ROOT, rest))
-        if is_hidden:
-            self._found.append((start, end, rest[0].mark))
-        return inner is not MISSING
+    def _hide_literal(self, start: int, end: int, rest: Rest) -> None:
+        """Hide a value that Python wrote, if a position in it is a field: no key tells where that stands."""
+        by_position = tuple(one for one in rest if is_index(one.names[-1]))
+        if not by_position:
+            return
+        inner = read_json_text(self._text[start:end])
+        found = _Search(self._marks, self._budget).walk(inner, ROOT, by_position)
+        if inner is UNSEEN or any(True for _ in found):
+            self._hide(start, end, by_position[0].mark)
 
     def _read(self, at: int, rest: Rest) -> int:
         """Read the value at a place, and return where it ends. Raises ValueError or IndexError."""
         text, letter = self._text, self._text[at]
+        if letter == "[" and (masked := self._masked.match(text, at)) is not None:
+            return masked.end()
         if (field := _ending(rest)) is not None:
             self._open = at + (letter == '"'), field.mark
             _, end = _DECODER.raw_decode(text, at)
@@ -289,8 +270,8 @@ class _TextSearch:
             self._budget.spend(_EACH_NODE * len(rest))
             begin = self._expect('"', at) - 1
             key, at = _DECODER.raw_decode(self._text, at)
-            self._key_at = begin
             at = self._expect(":", self._end_of(_SPACE, at))
+            self._key_at = begin
             at = self._end_of(_SPACE, self._read(self._end_of(_SPACE, at), _step(rest, key)))
             if self._text[at] == "}":
                 return at + 1
@@ -317,8 +298,7 @@ class _TextSearch:
     def _keep(self, start: int, end: int, name: str) -> None:
         if self._text[start] == '"':
             start, end = start + 1, end - 1
-        if start < end and self._text[start:end] not in self._marks:
-            self._found.append((start, end, name))
+        self._hide(start, end, name)
 
     def _expect(self, letter: str, at: int) -> int:
         if self._text[at] != letter:
@@ -342,14 +322,34 @@ def _ending(rest: Rest) -> Field | None:
 
 
 def _anywhere(field: Field) -> Field:
-    """Return a field that counts wherever its last name stands."""
-    last = field.names[-1:]
-    return field if is_index(last[0]) else field._replace(names=last, is_anywhere=True)
+    """Return a field that counts wherever its last names stand."""
+    return field if is_index(field.names[-1]) else field._replace(names=field.names[-2:], is_anywhere=True)
 
 
-def _may_name(rest: Rest, text: str, code: str = "\\u") -> bool:
+def _last_names(rest: Rest) -> dict[str, str]:
+    """Return the mark of each key that a path may end with. A position in a list is no key."""
+    found = dict[str, str]()
+    for one in rest:
+        if not is_index(one.names[-1]):
+            found |= {".".join(one.names[-count:]): one.mark for count in ((1, 2) if one.is_plain else (1,))}
+    return found
+
+
+@lru_cache(maxsize=64)
+def _masked(marks: frozenset[str]) -> re.Pattern[str]:
+    """Return the pattern of a value in whose place a mark stands, in quotes or not."""
+    any_mark = "|".join(map(re.escape, sorted(marks))) or "(?!)"
+    return re.compile(rf"([\"']?)(?:{any_mark})\1(?=\s*(?:[,}}\]\n]|\Z))")
+
+
+def _count_open(text: str) -> int:
+    """Return how many more brackets begin in a text than end."""
+    return sum(map(text.count, "{[")) - sum(map(text.count, "}]"))
+
+
+def _may_name(rest: Rest, text: str) -> bool:
     """Return whether a text may name a field: the last name of a path stands in it, or a code does."""
-    return code in text or any(is_index(one.names[-1]) or one.names[-1] in text for one in rest)
+    return "\\u" in text or any(is_index(one.names[-1]) or one.names[-1] in text for one in rest)
 
 
 def _step(rest: Rest, key: str) -> Rest:
@@ -358,12 +358,10 @@ def _step(rest: Rest, key: str) -> Rest:
         one._replace(names=one.names[count:])
         for one in rest
         for count in range(1, 1 + (len(one.names) if one.is_plain else 1))
-        if ".".join(one.names[:count]) == key
+        if not one.is_anywhere and ".".join(one.names[:count]) == key
     ]
     below += [
-        one._replace(names=()) if f".{key}".endswith(f".{one.names[0]}") else one
-        for one in rest
-        if one.is_anywhere
+        one._replace(names=()) if key in _last_names((one,)) else one for one in rest if one.is_anywhere
     ]
     return tuple(below)
 
@@ -376,7 +374,3 @@ def _step_in_list(rest: Rest, at: int) -> Rest:
         if not is_index(one.names[0]) or int(one.names[0]) == at
     )
     return tuple(found)
-
-
-def _decode(code: re.Match[str]) -> str:
-    return chr(int(code[1] or code[2] or code[3], 16))

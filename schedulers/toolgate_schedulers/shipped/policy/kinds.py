@@ -50,7 +50,7 @@ API_KEYS: Final = (
     r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
     rf"(?i){_START}bearer\s{{1,8}}[A-Za-z0-9._~+/-]{{16,}}=*",
     rf"(?i){_START}authorization{_IS}(?:basic|token|apikey)\s{{1,8}}[A-Za-z0-9._~+/=:-]{{8,}}",
-    rf"(?i){_START}basic\s{{1,8}}[A-Za-z0-9+/]{{8,}}={{1,2}}",
+    rf"(?i){_START}basic\s{{1,8}}(?:[A-Za-z0-9+/]{{4}}){{2,}}(?:[A-Za-z0-9+/]{{2}}=|[A-Za-z0-9+/]{{3}})=",
     rf"{_START}npm_[A-Za-z0-9]{{30,}}",
     rf"{_START}pypi-{_WORD}{{50,}}",
     rf"{_START}hf_[A-Za-z0-9]{{30,}}",

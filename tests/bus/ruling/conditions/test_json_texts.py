@@ -24,6 +24,8 @@ LITERALS = (
     (r"['a', 0x1for x in y]", MISSING),
     (r"['1if', '2or']", ["1if", "2or"]),
     (r"['a'.b]", MISSING),
+    (r"{['a']}", MISSING),
+    (r"['a', {{}: 1}]", MISSING),
     ('{"a": 1, "a": 2}', UNSEEN),
     ('{"a": NaN}', UNSEEN),
     ("[" * 200 + '"a"' + "]" * 200, UNSEEN),

@@ -498,7 +498,7 @@ class Page(BaseModel):
     """Writes itself as LangChain's documents do."""
 
     text: str
-    tags: dict[str, int]
+    tags: dict[str, date]
 
     def __str__(self):
         return f"text='{self.text}' tags={self.tags}"
@@ -514,7 +514,7 @@ class Page(BaseModel):
         (SaidKind.CARD, "card"),
         (Place(1), {"row": 1}),
         (Rich(), {"a": 1, "its text": "rich"}),
-        (Page(text="it's", tags={"n": 1}), {"text": "it's", "tags": {"n": 1}}),
+        (Page(text="it's", tags={"n": date(2020, 1, 1)}), {"text": "it's", "tags": {"n": "2020-01-01"}}),
     ],
     ids=lambda one: type(one).__name__,
 )
@@ -1051,10 +1051,18 @@ def test_what_a_value_neither_shows_nor_writes_is_not_read():
 def test_the_words_of_an_error_are_told_however_much_it_holds_besides():
     decoding = UnicodeDecodeError("utf-8", b"x" * 5_000_000 + b"\xff", 5_000_000, 5_000_001, "bad")
     command = CalledProcessError(2, ["make"], b"x" * 5_000_000)
-    told = ToldError(make_huge())
-    for error in (decoding, command, told):
+    told, syntax = ToldError(make_huge()), SyntaxError("bad", ("a.py", 1, 1, "x" * 5_000_000))
+    for error in (decoding, command, told, syntax):
         error.__cause__ = command if error is decoding else decoding
         assert str(error) in send(error).value
+
+
+def test_the_words_of_an_error_are_told_whose_class_was_made_by_code_without_a_module():
+    made: dict[str, Any] = {"__name__": None}
+    exec("class Made(Exception):\n    def __str__(self):\n        return 'limit'", made)
+    made["Made"].__str__.__module__ = None
+    assert send(made["Made"](1)).value == "Made: limit"
+    assert "limit" in shown(send([made["Made"](1)]))[0]
 
 
 def test_what_holds_itself_and_a_long_text_of_an_error_are_told():
