@@ -246,8 +246,8 @@ def every_text(value: Any) -> list[str]:
 
 
 def forms(secret: str) -> set[str]:
-    """Return a secret as it stands in clear, and as JSON and JSON within JSON write it."""
+    """Return a secret as it stands in clear, and as JSON writes it, to three levels of JSON within JSON."""
     found = {secret}
-    for _ in range(2):
+    for _ in range(3):
         found |= {json.dumps(one, ensure_ascii=plain)[1:-1] for one in found for plain in (True, False)}
     return found
