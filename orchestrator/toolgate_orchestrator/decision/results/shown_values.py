@@ -232,8 +232,9 @@ def _writes_just(fields: Any, writer: Any, kind: Any) -> bool:
 def _says_more(text: str, value: Any, fields: Any) -> bool:
     """Return whether a text has words besides these fields of a value, which are shown, as `name=value`."""
     if type(fields) is dict and len(fields) <= _MAX_FIELDS:
+        held = {} if isinstance(value, Mapping) else getattr(value, "__dict__", {})
         for name, plain in fields.items():
-            for one in (plain, plain if isinstance(value, Mapping) else getattr(value, name, plain)):
+            for one in (plain, held.get(name, plain)):
                 for form in (repr(one), f"'{one}'"):
                     text = text.replace(f"{name}={form}", "")
     return any(one.isalnum() for one in text.removeprefix(type(value).__qualname__))

@@ -1044,6 +1044,21 @@ class CachingModel(BaseModel):
     _cache: Any = PrivateAttr(default_factory=make_huge)
 
 
+class Raising(BaseModel, extra="allow"):
+    @property
+    def a(self):
+        raise ValueError
+
+    def __str__(self):
+        return "words"
+
+
+def test_code_of_an_attribute_is_not_called_to_tell_whether_a_text_says_more():
+    value = Raising()
+    value.__pydantic_extra__["a"] = 1
+    assert shown(send(value)) == {"a": 1, "its text": "words"}
+
+
 def test_what_a_value_neither_shows_nor_writes_is_not_read():
     assert send([Caching(), CachingModel()]).value == [{"a": 1}, {"a": 1}]
 
